@@ -1,0 +1,65 @@
+"""The target's keys and values: preallocated, written in place, compacted in place when a path is accepted.
+
+Handed to transformers' models as their cache object; of that interface the supported families only call `update`
+and `get_seq_length`. Layers on one device share one block, so a commit is one gather per device, whatever the
+context's length.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+
+class TreeCache:
+    """K/V of `n_committed` committed tokens followed by the rows of the forward in flight.
+
+    Committed tokens are those whose K/V stay: len(context) - 1 between steps.
+    """
+
+    def __init__(self, layer_devices: Sequence[torch.device], n_kv_heads: int, head_dim: int, dtype: torch.dtype):
+        self._layer_devices = list(layer_devices)
+        self._shape = (n_kv_heads, head_dim)
+        self._dtype = dtype
+        self._blocks: list[torch.Tensor] = []  # one a device: [layers, 2 (K, V), kv heads, capacity, head dim]
+        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # per layer views [1, kv heads, capacity, head dim]
+        self.capacity = 0
+        self.n_committed = 0
+
+    def reset(self, capacity: int) -> None:
+        """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough."""
+        self.n_committed = 0
+        if capacity <= self.capacity:
+            return
+        self._blocks, self._layers = [], []  # freed before the larger block is asked for
+        n_kv_heads, head_dim = self._shape
+        views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for device in dict.fromkeys(self._layer_devices):
+            layers = [i for i, d in enumerate(self._layer_devices) if d == device]
+            # Zeros, not empty: padded rows may look at slots that were never written.
+            block = torch.zeros((len(layers), 2, n_kv_heads, capacity, head_dim), dtype=self._dtype, device=device)
+            self._blocks.append(block)
+            views.update({layer: (block[j, 0, None], block[j, 1, None]) for j, layer in enumerate(layers)})
+        self._layers = [views[i] for i in range(len(self._layer_devices))]
+        self.capacity = capacity
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes rows [1, kv heads, n, head dim] behind the committed ones; returns all rows so far, as views."""
+        start, end = self.n_committed, self.n_committed + keys.shape[2]
+        k, v = self._layers[layer]
+        k[:, :, start:end] = keys
+        v[:, :, start:end] = values
+        return k[:, :, :end], v[:, :, :end]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.n_committed
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keeps the rows `path` (increasing indices into the last forward) and drops the others."""
+        start, n = self.n_committed, len(path)
+        if path[-1] != n - 1:  # otherwise the path is a prefix and its rows already lie in place
+            for block in self._blocks:
+                rows = torch.tensor(path, device=block.device) + start
+                block[:, :, :, start : start + n] = block.index_select(3, rows)
+        self.n_committed = start + n

@@ -1,0 +1,212 @@
+"""The decoding loop. Read this file first: every method, plain decoding included, is one Drafter in this one loop.
+
+    context   = prompt ids + emitted ids
+    root      = the last context token; its K/V are not in the cache yet
+    a step    = draft a tree, score all its nodes in one forward, walk to the accepted path, emit path + bonus, commit
+
+The loop knows ids, trees and logits. It reads the clock around each part of a step and keeps no policy of its own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from goose.engine.lm import TreeLM
+from goose.engine.tree import DraftTree
+from goose.engine.verify import Sampling, Scored, Verdict, fetch, walk
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """What a drafter may know when a request begins."""
+
+    first_token: int  # the target's token after the prompt: the first root
+    stop_ids: frozenset[int]
+    top_k: Callable[[int], tuple[np.ndarray, np.ndarray]]  # K -> ids, scores [L, K] of every prompt row, made on demand
+
+
+class Drafter(Protocol):
+    """Proposes a tree each step and may learn from what the target said about every node of it."""
+
+    top_k: int  # how many of each row's best ids and scores observe() wants; 0 = none
+    overdraft: int  # nodes it may draw beyond the budget; 0 for every method compared at equal budget
+
+    def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
+        """A new request. State of earlier requests is dropped unless the drafter was made `warm`."""
+
+    def draft(self, context: Sequence[int], budget: int) -> DraftTree:
+        """A tree rooted at context[-1] with at most budget + overdraft nodes, root included."""
+
+    def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
+        """What the target said. Called after every step that does not end the request."""
+
+
+@dataclass
+class Steps:
+    """One entry a step in every column; prefill is not a step. Times in seconds of host wall clock."""
+
+    trees: list[DraftTree] = field(default_factory=list)
+    paths: list[list[int]] = field(default_factory=list)  # accepted node indices, root first
+    emitted: list[int] = field(default_factory=list)  # tokens added to the output, after cutting at stop and limit
+    context: list[int] = field(default_factory=list)  # committed tokens before the step: the forward's K/V length
+    draft_s: list[float] = field(default_factory=list)
+    forward_s: list[float] = field(default_factory=list)  # launching the forward; all of it on a CPU
+    fetch_s: list[float] = field(default_factory=list)  # argmax, top-k, and waiting for the device
+    walk_s: list[float] = field(default_factory=list)
+    commit_s: list[float] = field(default_factory=list)
+    observe_s: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.emitted)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One decoded request."""
+
+    output_ids: list[int]  # emitted ids: the prompt is not in it, a stop id that ended it is
+    stop_reason: str  # "stop" a stop id was emitted | "length" the limit | "positions" the model's last position
+    prefill_s: float  # prompt forward and first token
+    decode_s: float  # everything behind it, the making of drafter tables included
+    begin_s: float  # the part of decode_s spent in Drafter.begin
+    steps: Steps
+
+
+def decode(
+    model,
+    prompt_ids: Sequence[int] | torch.Tensor,
+    drafter: Drafter,
+    *,
+    max_new_tokens: int = 128,
+    stop_ids: Collection[int] = (),
+    node_budget: int = 60,
+    sampling: Sampling = Sampling(),  # noqa: B008 (frozen)
+) -> Generation:
+    """Decodes one request with `drafter`; the output equals plain decoding's whatever the drafter proposes.
+
+    `model`: a Hugging Face decoder, or a TreeLM around one (keep it for many requests).
+    `prompt_ids`: ids of one sequence, a list or a tensor [L] or [1, L].
+    Raises ValueError for a prompt, model or limit that cannot be decoded, NonFiniteLogits when the model breaks.
+    """
+    lm = model if hasattr(model, "score") else TreeLM(model)
+    prompt = _one_sequence(prompt_ids)
+    limit, limit_reason = _output_limit(lm, prompt, max_new_tokens)
+    stop = frozenset(stop_ids)
+    context = list(prompt)
+    steps = Steps()
+
+    _synchronize(lm.device)
+    t_start = perf_counter()
+    logits = lm.prefill(prompt, reserve=limit + node_budget + drafter.overdraft)
+    first = fetch(logits, np.array([len(prompt)]), sampling, top_k=0).next_tokens[0]
+    _synchronize(lm.device)
+    t_prefilled = perf_counter()
+    drafter.begin(prompt, Prefill(first, stop, lm.prompt_top_k))
+    t_begun = perf_counter()
+
+    context.append(first)
+    stop_reason = _stop_reason(context, len(prompt), limit, limit_reason, stop)
+    while stop_reason is None:
+        t0 = perf_counter()
+        tree = drafter.draft(context, node_budget)
+        tree = _checked(tree, context, node_budget + drafter.overdraft, max_depth=lm.max_positions - len(context))
+        t1 = perf_counter()
+        logits = lm.score(tree)
+        t2 = perf_counter()
+        n_committed = lm.n_committed
+        scored = fetch(logits, n_committed + 1 + tree.depths, sampling, drafter.top_k)
+        t3 = perf_counter()
+        verdict = walk(tree, scored.next_tokens)
+        accepted = [*tree.tokens[verdict.path[1:]].tolist(), verdict.bonus]
+        emitted = _cut(accepted, limit - (len(context) - len(prompt)), stop)
+        context += emitted
+        stop_reason = _stop_reason(context, len(prompt), limit, limit_reason, stop)
+        t4 = t5 = t6 = perf_counter()
+        if stop_reason is None:
+            lm.commit(verdict.path)
+            t5 = perf_counter()
+            drafter.observe(tree, verdict, scored)
+            t6 = perf_counter()
+
+        steps.trees.append(tree)
+        steps.paths.append(verdict.path)
+        steps.emitted.append(len(emitted))
+        steps.context.append(n_committed)
+        steps.draft_s.append(t1 - t0)
+        steps.forward_s.append(t2 - t1)
+        steps.fetch_s.append(t3 - t2)
+        steps.walk_s.append(t4 - t3)
+        steps.commit_s.append(t5 - t4)
+        steps.observe_s.append(t6 - t5)
+
+    _synchronize(lm.device)
+    return Generation(
+        output_ids=context[len(prompt) :],
+        stop_reason=stop_reason,
+        prefill_s=t_prefilled - t_start,
+        decode_s=perf_counter() - t_prefilled,
+        begin_s=t_begun - t_prefilled,
+        steps=steps,
+    )
+
+
+def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor) -> list[int]:
+    """A list of ids from a list or a tensor [L] or [1, L]."""
+    if isinstance(prompt_ids, torch.Tensor | np.ndarray):
+        if prompt_ids.ndim == 2 and prompt_ids.shape[0] != 1:
+            raise ValueError(
+                f"batch size must be 1, got {prompt_ids.shape[0]} sequences: trees of different shapes do not batch; "
+                "decode the prompts one after the other"
+            )
+        prompt_ids = prompt_ids.reshape(-1).tolist()
+    prompt = list(prompt_ids)
+    if not prompt:
+        raise ValueError("the prompt is empty: it needs at least one token (a BOS, say) to predict from")
+    return prompt
+
+
+def _output_limit(lm, prompt: list[int], max_new_tokens: int) -> tuple[int, str]:
+    """How many tokens may be emitted, and what to call it when they have been."""
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be >= 1, got {max_new_tokens}")
+    room = lm.max_positions - len(prompt)
+    if room < 1:
+        raise ValueError(
+            f"the prompt's {len(prompt)} tokens leave no room in the model's {lm.max_positions} positions; shorten it"
+        )
+    return (max_new_tokens, "length") if max_new_tokens <= room else (room, "positions")
+
+
+def _checked(tree: DraftTree, context: list[int], max_nodes: int, max_depth: int) -> DraftTree:
+    """The tree, without nodes at positions the model does not have. Raises ValueError on a drafter's mistake."""
+    if tree.n_nodes > max_nodes:
+        raise ValueError(f"the drafter returned {tree.n_nodes} nodes where at most {max_nodes} are allowed")
+    if tree.tokens[0] != context[-1]:
+        raise ValueError(f"the tree's root is {tree.tokens[0]}, not the last context token {context[-1]}")
+    return tree if tree.n_nodes <= max_depth else tree.pruned_to_depth(max_depth)
+
+
+def _cut(accepted: list[int], room: int, stop_ids: frozenset[int]) -> list[int]:
+    """What of the accepted tokens is emitted: up to the first stop id, which is kept, and at most `room`."""
+    for i, token in enumerate(accepted[:room]):
+        if token in stop_ids:
+            return accepted[: i + 1]
+    return accepted[:room]
+
+
+def _stop_reason(
+    context: list[int], n_prompt: int, limit: int, limit_reason: str, stop_ids: frozenset[int]
+) -> str | None:
+    if context[-1] in stop_ids:
+        return "stop"
+    return limit_reason if len(context) - n_prompt >= limit else None
+
+
+def _synchronize(device: torch.device) -> None:
+    """Waits for the device's queue; a CPU has none."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,129 @@
+"""What the target says after each node, and the walk that accepts a path.
+
+Greedy and sampling share one walk: `next_tokens` fixes the target's own token after every node, the walk compares
+integers. Candidates are fixed before the draw, so sampling is exact, and the sampled output equals plain sampled
+decoding token for token. This file knows logits and trees, no models and no drafters.
+
+Dimension letters: n = nodes, V = vocabulary, K = entries kept of each row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from goose.engine.tree import DraftTree
+
+
+class NonFiniteLogits(RuntimeError):
+    """The model returned NaN or infinite logits; token 0 would be read from them and acceptance would look perfect."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target chooses: temperature 0 is greedy; above it a Gumbel-max draw keyed by (seed, position)."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self):
+        if not self.temperature >= 0.0:
+            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the host needs of one target forward, fetched in one transfer."""
+
+    next_tokens: list[int]  # n: the target's token after each node
+    top_ids: np.ndarray  # int64[n, K], best first; K = 0 when the drafter asked for none
+    top_scores: np.ndarray  # float32[n, K], softmax over the K entries only
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The accepted path and the target's own token behind it."""
+
+    path: list[int]  # node indices, root first
+    bonus: int
+
+
+def next_tokens(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling) -> torch.Tensor:
+    """int64[n]: the target's token at each of `positions` (int64[n], absolute), from logits [n, V].
+
+    At temperature T the token is argmax(logits / T + Gumbel noise), which is a draw from softmax(logits / T). Noise
+    depends on (seed, position) alone, so all nodes of a depth, and plain decoding, meet the same draw.
+    Raises NonFiniteLogits when a row's maximum is not a finite number (NaN wins every maximum).
+    """
+    best, ids = logits.max(dim=-1)
+    if sampling.temperature > 0.0:
+        logits = logits.float() / sampling.temperature
+        for position in np.unique(positions).tolist():
+            rows = torch.from_numpy(np.flatnonzero(positions == position)).to(logits.device)
+            logits[rows] += _gumbel(logits.shape[-1], sampling.seed, position, logits.device)
+        ids = logits.argmax(dim=-1)
+    # -1 marks a bad row, so that the check costs no transfer of its own.
+    return torch.where(torch.isfinite(best), ids, -1)
+
+
+def _gumbel(n_vocab: int, seed: int, position: int, device: torch.device) -> torch.Tensor:
+    generator = torch.Generator(device=device)
+    generator.manual_seed((seed * 1_000_003 + position) % (2**63))  # distinct for every position below a million
+    return -torch.empty(n_vocab, device=device).exponential_(generator=generator).log()
+
+
+def top_k_rows(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(int64[n, K], float32[n, K]): the K best ids of each row, best first, and the softmax over those K alone."""
+    values, ids = _top_k(logits, min(k, logits.shape[-1]))
+    return ids, torch.softmax(values.float(), dim=-1)
+
+
+_CHUNK = 128
+
+
+def _top_k(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """torch.topk, on the CPU by way of chunk maxima: the K best lie in the K chunks with the largest maxima.
+
+    One pass over the row instead of a partial sort of it.
+    """
+    n, n_vocab = logits.shape
+    n_chunks = n_vocab // _CHUNK
+    if logits.device.type != "cpu" or n_chunks <= 2 * k:
+        return logits.topk(k, dim=-1)
+    body = logits[:, : n_chunks * _CHUNK].view(n, n_chunks, _CHUNK)
+    chunks = body.amax(dim=-1).topk(k, dim=-1).indices  # [n, K]
+    candidates = body.gather(1, chunks[:, :, None].expand(n, k, _CHUNK)).view(n, k * _CHUNK)
+    ids = (chunks[:, :, None] * _CHUNK + torch.arange(_CHUNK)).view(n, k * _CHUNK)
+    if n_chunks * _CHUNK < n_vocab:
+        candidates = torch.cat([candidates, logits[:, n_chunks * _CHUNK :]], dim=1)
+        ids = torch.cat([ids, torch.arange(n_chunks * _CHUNK, n_vocab).expand(n, -1)], dim=1)
+    values, order = candidates.topk(k, dim=-1)
+    return values, ids.gather(1, order)
+
+
+def fetch(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, top_k: int) -> Scored:
+    """Everything the host needs of logits [n, V], in one device-to-host transfer. Raises NonFiniteLogits."""
+    tokens = next_tokens(logits, positions, sampling)
+    if top_k == 0:
+        packed = tokens[:, None].cpu()
+        scores = np.empty((len(tokens), 0), dtype=np.float32)
+    else:
+        ids, scores_ = top_k_rows(logits, top_k)
+        # Ids and float32 bits share one int64 block: token | ids | scores.
+        packed = torch.cat([tokens[:, None], ids, scores_.view(torch.int32).long()], dim=1).cpu()
+        scores = packed[:, 1 + ids.shape[1] :].to(torch.int32).view(torch.float32).numpy()
+    n_ids = scores.shape[1]
+    next_ids = packed[:, 0].tolist()
+    if min(next_ids) < 0:
+        row = next_ids.index(-1)
+        raise NonFiniteLogits(f"non-finite logits after position {int(positions[row]) - 1} (row {row} of the forward)")
+    return Scored(next_ids, packed[:, 1 : 1 + n_ids].numpy(), scores)
+
+
+def walk(tree: DraftTree, next_ids: list[int]) -> Verdict:
+    """The longest path from the root on which every node is the target's own token after its parent."""
+    path = [0]
+    child_of = tree.child_of
+    while (child := child_of.get((path[-1], next_ids[path[-1]]))) is not None:
+        path.append(child)
+    return Verdict(path, next_ids[path[-1]])

@@ -1,0 +1,87 @@
+"""Adjacency table: the target's own earlier predictions, a bigram tier over a unigram tier.
+
+Every forward of the target scores every token it processes, rejected nodes included; the table keeps the best K of
+each row under (previous token, token) and under the token alone. A later row overwrites an earlier one: no merging, no
+decay. Knows ids and scores only, no model.
+
+Source: Token Recycling, arXiv 2408.08696 (unigram tier); GOOSE, arXiv 2604.02047, appendix C.1 (bigram tier).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from goose.engine.tree import DraftTree
+from goose.engine.verify import Scored
+
+Successors = tuple[list[int], list[float]]  # ids and scores, best first
+_NONE: Successors = ([], [])
+
+
+class AdjacencyTable:
+    """Successors of a token, asked by (previous, token) first, then by token.
+
+    top_k: successors kept a key.
+    bigram: whether the bigram tier exists.
+    prefill_harvest: whether the prompt's own rows fill the table before the first step.
+    state: "cold" forgets at every request, "warm" keeps what earlier requests taught.
+    """
+
+    def __init__(self, top_k: int = 10, bigram: bool = True, prefill_harvest: bool = True, state: str = "cold"):
+        if top_k < 1:
+            raise ValueError(f"top_k must be >= 1, got {top_k}")
+        if state not in ("cold", "warm"):
+            raise ValueError(f"state must be 'cold' or 'warm', got {state!r}")
+        self.top_k = top_k
+        self.bigram = bigram
+        self.prefill_harvest = prefill_harvest
+        self.state = state
+        self.reset()
+
+    def reset(self) -> None:
+        # Dictionaries of rows, not [V, K] arrays: a request touches a few thousand of the V rows.
+        self._unigrams: dict[int, Successors] = {}
+        self._bigrams: dict[tuple[int, int], Successors] = {}
+
+    def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
+        """A new request; `prompt_top_k(K)` gives ids and scores [L, K] of the prompt's rows."""
+        if self.state == "cold":
+            self.reset()
+        if self.prefill_harvest:
+            ids, scores = prompt_top_k(self.top_k)
+            self.learn(prompt_ids, [None, *prompt_ids[:-1]], ids, scores)
+
+    def learn(
+        self,
+        tokens: Sequence[int],
+        previous: Sequence[int | None],
+        ids: np.ndarray,  # int64[n, K]
+        scores: np.ndarray,  # float32[n, K]
+    ) -> None:
+        """Row i belongs to tokens[i], seen after previous[i] (None: unknown, unigram tier only).
+
+        A token that occurs twice keeps its later row.
+        """
+        id_rows = ids.tolist()
+        # As in the reference, unigram scores are kept in half precision, bigram scores in single; thresholds see it.
+        half_rows = scores.astype(np.float16).tolist()
+        self._unigrams.update(zip(tokens, zip(id_rows, half_rows, strict=True), strict=True))
+        if self.bigram:
+            rows = zip(id_rows, scores.tolist(), strict=True)
+            for key, row in zip(zip(previous, tokens, strict=True), rows, strict=True):
+                if key[0] is not None:
+                    self._bigrams[key] = row
+
+    def learn_tree(self, tree: DraftTree, root_previous: int | None, scored: Scored) -> None:
+        """Every node of a verified tree, rejected ones included; a node's previous token is its parent's."""
+        tokens = tree.tokens.tolist()
+        previous = [root_previous, *(tokens[parent] for parent in tree.parents[1:].tolist())]
+        self.learn(tokens, previous, scored.top_ids, scored.top_scores)
+
+    def successors(self, previous: int | None, token: int) -> Successors:
+        """Ids and scores of what followed `token`, best first; empty lists when it was never processed."""
+        if previous is not None and self.bigram:
+            row = self._bigrams.get((previous, token))
+            if row is not None:
+                return row
+        return self._unigrams.get(token, _NONE)

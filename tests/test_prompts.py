@@ -1,0 +1,82 @@
+"""Prompts: one BOS whatever the tokenizer, its own template, and a hash of what was rendered (34)."""
+
+import hashlib
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from benchmarks.datasets import Item
+from benchmarks.errors import UserError
+from benchmarks.prompts import Prompt, render
+
+ITEM = Item("Tiny/0", ("def f():\n    é 1\n",), {})
+TALK = Item("talk/1", ("first?", "second?"), {})
+TEMPLATE = (
+    "{{ bos_token or '' }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def byte_tokenizer(bos: bool, template: str | None = None) -> PreTrainedTokenizerFast:
+    """One token a byte; with `bos`, a post-processor that puts <s> first, as Llama's does."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {"<s>": 0, "</s>": 1} | {char: i for i, char in enumerate(alphabet, start=2)}
+    inner = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    if bos:
+        inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    names = {"bos_token": "<s>"} if bos else {}
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", **names)
+    made.chat_template = template
+    return made
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_raw_is_the_text_unchanged_with_the_tokenizers_own_bos(bos):
+    tokenizer = byte_tokenizer(bos)
+    prompt = render(ITEM, tokenizer, "raw")
+    assert prompt.ids.count(0) == int(bos)
+    assert len(prompt.ids) == len(ITEM.turns[0].encode()) + int(bos)
+    assert tokenizer.decode(prompt.ids[int(bos) :]) == ITEM.turns[0]
+    assert prompt == Prompt(prompt.ids, hashlib.sha256(ITEM.turns[0].encode()).hexdigest(), "raw")
+    assert all(type(i) is int for i in prompt.ids)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_chat_is_the_tokenizers_template_with_never_two_bos(bos):
+    tokenizer = byte_tokenizer(bos, TEMPLATE)
+    prompt = render(ITEM, tokenizer, "chat")
+    text = ("<s>" if bos else "") + f"[user]{ITEM.turns[0]}[assistant]"
+    assert tokenizer.decode(prompt.ids) == text
+    assert prompt.ids.count(0) == int(bos)
+    assert prompt.text_sha256 == hashlib.sha256(text.encode()).hexdigest()
+    messages = [{"role": "user", "content": ITEM.turns[0]}]
+    assert list(prompt.ids) == tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_second_turn_carries_the_answer_to_the_first():
+    tokenizer = byte_tokenizer(True, TEMPLATE)
+    first, second = render(TALK, tokenizer, "chat"), render(TALK, tokenizer, "chat", ["one."])
+    assert tokenizer.decode(first.ids) == "<s>[user]first?[assistant]"
+    assert tokenizer.decode(second.ids) == "<s>[user]first?[assistant]one.[user]second?[assistant]"
+    assert first.text_sha256 != second.text_sha256
+    with pytest.raises(ValueError, match="no turn after 2 answers"):
+        render(TALK, tokenizer, "chat", ["one.", "two."])
+    with pytest.raises(UserError, match="prompt_style=chat"):
+        render(TALK, tokenizer, "raw", ["one."])
+
+
+def test_a_template_is_not_guessed_from_a_name():
+    tokenizer = byte_tokenizer(True)
+    tokenizer.name_or_path = "some/vicuna-llama-3-chat"
+    with pytest.raises(UserError, match="prompt_style=raw"):
+        render(ITEM, tokenizer, "chat")
+
+
+def test_unknown_style_and_empty_prompt_are_errors():
+    with pytest.raises(UserError, match="expected one of raw, chat"):
+        render(ITEM, byte_tokenizer(True, TEMPLATE), "Raw")
+    with pytest.raises(UserError, match="no tokens"):
+        render(Item("empty", ("",), {}), byte_tokenizer(False), "raw")
