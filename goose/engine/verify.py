@@ -51,19 +51,25 @@ class Verdict:
 def next_tokens(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling) -> torch.Tensor:
     """int64[n]: the target's token at each of `positions` (int64[n], absolute), from logits [n, V].
 
-    At temperature T the token is argmax(logits / T + Gumbel noise), which is a draw from softmax(logits / T). Noise
-    depends on (seed, position) alone, so all nodes of a depth, and plain decoding, meet the same draw.
-    Raises NonFiniteLogits when a row's maximum is not a finite number (NaN wins every maximum).
+    Noise depends on (seed, position) alone, so all nodes of a depth, and plain decoding, meet the same draw.
+    A row whose maximum is not finite gives -1 (NaN wins every maximum), so the check costs no transfer of its own.
     """
     best, ids = logits.max(dim=-1)
     if sampling.temperature > 0.0:
-        logits = logits.float() / sampling.temperature
         for position in np.unique(positions).tolist():
             rows = torch.from_numpy(np.flatnonzero(positions == position)).to(logits.device)
-            logits[rows] += _gumbel(logits.shape[-1], sampling.seed, position, logits.device)
-        ids = logits.argmax(dim=-1)
-    # -1 marks a bad row, so that the check costs no transfer of its own.
+            ids[rows] = choice_scores(logits[rows], position, sampling).argmax(dim=-1)
     return torch.where(torch.isfinite(best), ids, -1)
+
+
+def choice_scores(logits: torch.Tensor, position: int, sampling: Sampling) -> torch.Tensor:
+    """float32[n, V]: what the target maximises at an absolute position: the logits, or at temperature T > 0
+
+    logits / T + Gumbel noise, whose argmax is a draw from softmax(logits / T).
+    """
+    if sampling.temperature == 0.0:
+        return logits.float()
+    return logits.float() / sampling.temperature + _gumbel(logits.shape[-1], sampling.seed, position, logits.device)
 
 
 def _gumbel(n_vocab: int, seed: int, position: int, device: torch.device) -> torch.Tensor:
@@ -108,9 +114,9 @@ def fetch(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, top_k
         packed = tokens[:, None].cpu()
         scores = np.empty((len(tokens), 0), dtype=np.float32)
     else:
-        ids, scores_ = top_k_rows(logits, top_k)
+        ids, k_scores = top_k_rows(logits, top_k)
         # Ids and float32 bits share one int64 block: token | ids | scores.
-        packed = torch.cat([tokens[:, None], ids, scores_.view(torch.int32).long()], dim=1).cpu()
+        packed = torch.cat([tokens[:, None], ids, k_scores.view(torch.int32).long()], dim=1).cpu()
         scores = packed[:, 1 + ids.shape[1] :].to(torch.int32).view(torch.float32).numpy()
     n_ids = scores.shape[1]
     next_ids = packed[:, 0].tolist()

@@ -1,0 +1,155 @@
+"""One cell from plain settings to a printed table: load, record, measure, judge, summarise.
+
+The settings are the resolved config as a dictionary; this file does not know how it was composed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.datasets import load_dataset
+from benchmarks.environment import describe, fingerprint
+from benchmarks.errors import UserError
+from benchmarks.harness import BASELINE, CellPrompt, Settings, run_cell
+from benchmarks.lossless import divergences, fp32_judge
+from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
+from benchmarks.prompts import render
+from benchmarks.records import RunFolder
+from benchmarks.tables import cell_table, markdown, rich_tables
+from goose.engine.lm import TreeLM
+from goose.engine.verify import Sampling
+
+# A text of no dataset, so that warming up never sees a measured prompt.
+WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volume(width, height, depth):\n    return "
+
+Makers = Callable[[dict[str, dict]], dict[str, Callable]]
+
+
+def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) -> int:
+    """Runs a new cell in a new folder; returns the exit status."""
+    made = makers(methods)
+    loaded, prompts, header = _prepare(settings)
+    header = {"config": header.pop("config"), "methods": methods, **header}
+    folder = RunFolder.create(settings["runs_dir"], f"{loaded.name}-{header['dataset']['name']}", header)
+    return _run(folder, loaded, prompts, made)
+
+
+def resume(path: str, makers: Makers) -> int:
+    """Finishes a killed run with its own settings: finished lines stay, nothing is measured twice."""
+    folder = RunFolder.open(path)
+    if folder.is_complete:
+        raise UserError(f"{path} is complete; there is nothing to resume")
+    methods = folder.header["methods"]
+    warm = [name for name, drafter in methods.items() if _is_warm(drafter)]
+    if warm:
+        raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
+    made = makers(methods)
+    loaded, prompts, header = _prepare(folder.header["config"])
+    for key in ("model", "dataset", "prompts_sha256"):
+        if header[key] != folder.header[key]:
+            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {header[key]}")
+    then, now = fingerprint(folder.header["environment"]), fingerprint(header["environment"])
+    differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
+    if differing:
+        raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
+    return _run(folder, loaded, prompts, made)
+
+
+def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, list[CellPrompt], dict]:
+    """The model, the prompts, and the record's header with every setting resolved."""
+    data_config = dict(settings["dataset"])
+    style = settings["prompt_style"] or data_config["prompt_style"]
+    max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
+    loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
+    spec = _spec(settings["model"])
+    try:
+        dataset = load_dataset(**loader_keys, limit=settings["limit"], offset=settings["offset"])
+    except TypeError as error:
+        raise UserError(f"dataset: {error}") from error
+    loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
+    rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
+    prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]
+    model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
+    header = {
+        "config": {**settings, "prompt_style": style, "max_new_tokens": max_new_tokens},
+        "model": model,
+        "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
+        "generation_notice": generation_notice(loaded.model),
+        "dataset": {"name": dataset.name, "source": dataset.source, "sha256": dataset.sha256},
+        "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
+        "environment": describe(loaded.device),
+    }
+    return loaded, prompts, header
+
+
+def _run(folder: RunFolder, loaded: LoadedModel, prompts: list[CellPrompt], made: dict[str, Callable]) -> int:
+    console = Console()
+    config = folder.header["config"]
+    try:
+        lm = TreeLM(loaded.model, attention=config["attention"])
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    sampling = Sampling(config["temperature"], config["seed"])
+    settings = Settings(
+        config["node_budget"],
+        config["max_new_tokens"],
+        frozenset(folder.header["stop_ids"]),
+        sampling,
+        config["repeats"],
+    )
+    for notice in filter(None, [folder.header["generation_notice"], *folder.notices]):
+        console.print(f"notice: {notice}", markup=False)
+    n_jobs = len(prompts) * len(made) * settings.repeats
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task("measuring", total=n_jobs, completed=len(folder.done_keys()))
+
+        def on_turn(line: dict) -> None:
+            progress.update(task, advance=1, description=f"{line['prompt_id']} {line['method']}")
+
+        warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+        run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+    lines = folder.lines()
+    found = _divergences(loaded, lm, lines, prompts, sampling, config)
+    folder.finish({"divergences": found})
+    return report(folder, lines, found, console)
+
+
+def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Console) -> int:
+    """Prints the cell's table and keeps it beside the record; 1 when a method is broken or a prompt failed, else 0."""
+    table = cell_table(folder.header, lines, found)
+    (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    for rendered in rich_tables(table):
+        console.print(rendered)
+    console.print(table.conditions, markup=False, highlight=False)
+    for text in table.notices:
+        console.print(f"notice: {text}", markup=False)
+    for text in table.problems:
+        console.print(f"problem: {text}", markup=False, style="bold red")
+    console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
+    return 1 if table.problems else 0
+
+
+def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -> list[dict]:
+    """Differing outputs; outside fp32 each is judged by an fp32 copy of the model, loaded only when one is needed."""
+    ids = {prompt.id: prompt.ids for prompt in prompts}
+    found = divergences(lines, BASELINE, ids, judge=None)
+    if not found or loaded.dtype == "float32":
+        return found
+    exact = load_model(_spec(config["model"]), device=loaded.device, dtype="float32").model
+    return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
+
+
+def _spec(model_config: dict[str, Any]) -> ModelSpec:
+    try:
+        return ModelSpec(**model_config)
+    except TypeError as error:
+        raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
+
+
+def _is_warm(drafter_config: Any) -> bool:
+    if not isinstance(drafter_config, dict):
+        return False
+    return drafter_config.get("state") == "warm" or any(_is_warm(value) for value in drafter_config.values())

@@ -1,0 +1,221 @@
+"""Every number of every table, computed from the recorded lines and nowhere else. One function a definition.
+
+A `turn` is one recorded line without an error. The words are the glossary's: a step is one target forward after
+prefill; emitted counts what a step added to the output after cutting; node counts include the root.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import bootstrap
+
+from goose.engine.tree import ROOT, SOURCE_NAMES
+
+UNSTABLE_SPREAD = 0.05
+STEP_PARTS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
+Turns = Sequence[dict]
+
+
+def steps(turns: Turns, column: str) -> list:
+    """One column over all steps of all turns."""
+    return [value for turn in turns for value in turn["steps"][column]]
+
+
+def ratio(numerator: float, denominator: float) -> float | None:
+    """None where there is nothing to divide by; tables print it as n/a."""
+    return numerator / denominator if denominator else None
+
+
+def common_turns(lines: Sequence[dict], methods: Sequence[str]) -> dict[str, list[dict]]:
+    """Method -> its turns on the (prompt, turn, repeat)s that every method of the cell finished."""
+    ok = [line for line in lines if line["error"] is None]
+    place = {m: {_place(line) for line in ok if line["method"] == m} for m in methods}
+    shared = set.intersection(*place.values()) if place else set()
+    turns = {m: [line for line in ok if line["method"] == m and _place(line) in shared] for m in methods}
+    return {m: sorted(ts, key=_place) for m, ts in turns.items()}
+
+
+def _place(line: dict) -> tuple[str, int, int]:
+    return line["prompt_id"], line["turn"], line["repeat"]
+
+
+# --- speed -----------------------------------------------------------------------------------------------------------
+
+
+def tokens_per_second(turns: Turns) -> float | None:
+    """Sum of emitted / sum of decode seconds, over prompts that every method of the cell finished.
+
+    The prefill's token is in neither sum; making the drafter's tables is in the seconds.
+    """
+    return ratio(sum(steps(turns, "emitted")), sum(turn["decode_s"] for turn in turns))
+
+
+def end_to_end_tokens_per_second(turns: Turns) -> float | None:
+    """Output tokens / (prefill + decode) seconds."""
+    n_tokens = sum(len(turn["output_ids"]) for turn in turns)
+    return ratio(n_tokens, sum(turn["prefill_s"] + turn["decode_s"] for turn in turns))
+
+
+def speed_up(turns: Turns, baseline: Turns) -> float | None:
+    """tokens/s of the method / tokens/s of `ar`, same cell: the ratio of totals."""
+    own, plain = tokens_per_second(turns), tokens_per_second(baseline)
+    return None if own is None or not plain else own / plain
+
+
+def mean_of_ratios(turns: Turns, baseline: Turns) -> float | None:
+    """Mean over prompts of the per-prompt speed-up."""
+    e, s, e0, s0 = _per_prompt(turns, baseline)
+    fine = (e0 > 0) & (s > 0)
+    return float(np.mean((e[fine] / s[fine]) / (e0[fine] / s0[fine]))) if fine.any() else None
+
+
+def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[float, float] | None:
+    """95 % interval of the speed-up: paired bootstrap over prompts (BCa), ratio of totals; None below two prompts."""
+    columns = _per_prompt(turns, baseline)
+    if len(columns[0]) < 2 or speed_up(turns, baseline) is None:
+        return None
+
+    def statistic(e, s, e0, s0, axis=-1):
+        return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
+
+    result = bootstrap(columns, statistic, paired=True, vectorized=True, n_resamples=5000, method="BCa", rng=seed)
+    low, high = result.confidence_interval
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Emitted and decode seconds of the method, then of the baseline, summed a prompt; equal prompts side by side."""
+    columns = []
+    for arm in (turns, baseline):
+        emitted: dict[str, float] = {}
+        seconds: dict[str, float] = {}
+        for turn in arm:
+            prompt = turn["prompt_id"]
+            emitted[prompt] = emitted.get(prompt, 0) + sum(turn["steps"]["emitted"])
+            seconds[prompt] = seconds.get(prompt, 0) + turn["decode_s"]
+        columns += [np.array([column[p] for p in sorted(column)], dtype=float) for column in (emitted, seconds)]
+    return tuple(columns)
+
+
+def repeat_spread(turns: Turns) -> float | None:
+    """(largest - smallest) / smallest tokens/s over the repeats; None with one repeat. Above 5 %: unstable."""
+    repeats = sorted({turn["repeat"] for turn in turns})
+    speeds = [tokens_per_second([turn for turn in turns if turn["repeat"] == r]) for r in repeats]
+    if len(speeds) < 2 or not all(speeds):
+        return None
+    return max(speeds) / min(speeds) - 1
+
+
+# --- acceptance ------------------------------------------------------------------------------------------------------
+
+
+def mean_acceptance_length(turns: Turns) -> float | None:
+    """MAL: sum(emitted) / number of steps; bonus included, prefill not a step, empty-draft steps included."""
+    emitted = steps(turns, "emitted")
+    return ratio(sum(emitted), len(emitted))
+
+
+def tau(turns: Turns) -> float | None:
+    """The GOOSE paper's tau: generated tokens / target forwards, prefill counted as a forward."""
+    return ratio(sum(len(turn["output_ids"]) for turn in turns), len(turns) + len(steps(turns, "emitted")))
+
+
+def nodes_per_step(turns: Turns) -> tuple[float | None, int]:
+    """Mean and maximum number of tree nodes a step, root included."""
+    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
+    return ratio(sum(n_nodes), len(n_nodes)), max(n_nodes, default=0)
+
+
+def empty_draft_share(turns: Turns) -> float | None:
+    """Share of steps whose tree was the root alone."""
+    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
+    return ratio(n_nodes.count(1), len(n_nodes))
+
+
+@dataclass(frozen=True)
+class SourceCounts:
+    """Nodes of one source over all steps. Tested: the parent was accepted. The root and the bonus are in none."""
+
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+
+    @property
+    def acceptance(self) -> float | None:
+        """accepted / drafted."""
+        return ratio(self.accepted, self.drafted)
+
+    @property
+    def conditional_acceptance(self) -> float | None:
+        """accepted / tested."""
+        return ratio(self.accepted, self.tested)
+
+
+def acceptance_by_source(turns: Turns) -> dict[str, SourceCounts]:
+    """Drafted, tested and accepted nodes a source: p_s of the context, p_t of the adjacency table, two ways each."""
+    n_sources = len(SOURCE_NAMES)
+    counts = np.zeros((3, n_sources), dtype=np.int64)
+    for turn in turns:
+        columns = turn["steps"]
+        for sources, parents, path in zip(columns["sources"], columns["parents"], columns["path"], strict=True):
+            if len(sources) == 1:
+                continue
+            sources, parents = np.array(sources[1:]), np.array(parents[1:])
+            accepted = np.isin(np.arange(1, len(sources) + 1), path)
+            for row, nodes in enumerate((sources, sources[np.isin(parents, path)], sources[accepted])):
+                counts[row] += np.bincount(nodes, minlength=n_sources)
+    return {name: SourceCounts(*map(int, counts[:, i])) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
+
+
+def draft_acceptance(turns: Turns) -> float | None:
+    """accepted / drafted over all sources."""
+    counts = acceptance_by_source(turns).values()
+    return ratio(sum(c.accepted for c in counts), sum(c.drafted for c in counts))
+
+
+# --- where the time goes ---------------------------------------------------------------------------------------------
+
+
+def draft_overhead(turns: Turns) -> float | None:
+    """(draft_s + observe_s + begin_s) / decode_s."""
+    own = sum(steps(turns, "draft_s")) + sum(steps(turns, "observe_s")) + sum(turn["begin_s"] for turn in turns)
+    return ratio(own, sum(turn["decode_s"] for turn in turns))
+
+
+def step_milliseconds(turns: Turns) -> dict[str, float]:
+    """Median milliseconds a step of each part of a step; empty without steps."""
+    columns = {part: steps(turns, part) for part in STEP_PARTS}
+    return {part: 1e3 * float(np.median(values)) for part, values in columns.items() if values}
+
+
+# --- losslessness ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Losslessness:
+    n_outputs: int  # one a prompt and repeat
+    n_equal: int
+    n_ties: int
+
+    @property
+    def broken(self) -> bool:
+        return self.n_equal + self.n_ties < self.n_outputs
+
+    def __str__(self) -> str:
+        if self.n_outputs == 0:
+            return "n/a"
+        parts = [f"{self.n_equal}/{self.n_outputs} equal"]
+        if self.n_ties:
+            parts.append(f"{self.n_ties} ties")
+        if self.broken:
+            parts.append(f"{self.n_outputs - self.n_equal - self.n_ties} BROKEN")
+        return ", ".join(parts)
+
+
+def losslessness(turns: Turns, method: str, divergences: Sequence[dict]) -> Losslessness:
+    """Outputs equal to plain decoding's; the others by the verdict recorded for them (benchmarks/lossless.py)."""
+    outputs = {(turn["prompt_id"], turn["repeat"]) for turn in turns}
+    differ = [d for d in divergences if d["method"] == method and (d["prompt_id"], d["repeat"]) in outputs]
+    n_ties = sum(d["verdict"] == "tie" for d in differ)
+    return Losslessness(len(outputs), len(outputs) - len(differ), n_ties)

@@ -1,0 +1,299 @@
+"""Turns a model config into a loaded model: finds the files, refuses early what cannot work, loads.
+
+It sets no generation parameter and does not know how a model is decoded; which families can be verified exactly is the
+engine's knowledge (`goose.engine.lm.refusal`)."""
+
+import hashlib
+import re
+import reprlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks.embedded import GGUF_SHA256, ensure_embedded, first_line, tiny_model, tiny_tokenizer
+from benchmarks.errors import UserError
+from goose.engine.lm import refusal
+
+SOURCES = ("hub", "embedded", "tiny")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+HUB_TIMEOUT_S = 3.0  # per network operation
+HUB_DEADLINE_S = 6.0  # for the whole probe: name resolution and dropped packets ignore the timeout above
+LOCAL_COPY = "pass model.path=FOLDER with a local copy"
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs."""
+
+    name: str
+    source: str
+    hub_id: str | None = None
+    path: str | None = None
+    gpu_dtype: str = "float16"
+    cpu_dtype: str = "float32"
+    device_map: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise UserError(f"model.source is {self.source!r}; choose one of {', '.join(SOURCES)}")
+        if self.source == "hub" and not (self.hub_id or self.path):
+            raise UserError(f"model {self.name!r} names no weights; set model.hub_id=OWNER/NAME or model.path=FOLDER")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and where it came from. Everything but the first two fields is text, ready for a record.
+
+    source    hub id, folder, "embedded" or "random:tiny"
+    revision  "hub:<commit>" when known; "gguf-sha256:<hash>" of the embedded model's origin; else
+              "files-sha256:<hash>" over config.json and the weight files' names and sizes (never their content), or
+              "weights-sha256:<hash>" of random weights
+    weights   "pretrained" | "random"
+    """
+
+    model: Any
+    tokenizer: Any
+    name: str
+    source: str
+    revision: str
+    weights: str
+    dtype: str
+    device: str
+
+
+@dataclass(frozen=True)
+class _Location:
+    where: str  # a hub id or a folder
+    source: str
+    local_only: bool
+    commit: str | None = None  # of a hub id
+
+
+def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") -> LoadedModel:
+    """device: auto | cpu | cuda | cuda:N. dtype: auto (the spec's, by device) | float32 | float16 | bfloat16."""
+    device = resolve_device(device)
+    dtype = resolve_dtype(spec, device, dtype)
+    is_tiny = spec.source == "tiny" and not spec.path
+    if spec.device_map and (is_tiny or device == "cpu"):
+        raise UserError(f"model.device_map spreads a checkpoint over GPUs, not {spec.name} on {device}; leave it unset")
+    if is_tiny:
+        return _load_tiny(spec, device, dtype)
+    location = _locate(spec)
+    # One commit for config, tokenizer and weights; local folders have none and ignore it.
+    pin = {"revision": location.commit or "main", "local_files_only": location.local_only, "trust_remote_code": False}
+    config = _checked_config(location, pin)
+    tokenizer = _load_tokenizer(location, pin)
+    # On CPU no map: transformers would want accelerate for it, and the weights are in the right place anyway.
+    device_map = spec.device_map or (None if device == "cpu" else device)
+    model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
+    revision = f"hub:{location.commit}" if location.commit else _folder_revision(location)
+    return LoadedModel(model, tokenizer, spec.name, location.source, revision, "pretrained", dtype, device)
+
+
+def _load_tiny(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
+    model, digest = tiny_model(), hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):  # the seed does not name them: torch's generator may change
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    for parameter in model.parameters():  # model.to(dtype) would round the rotary frequencies too
+        parameter.data = parameter.data.to(DTYPES[dtype])
+    revision = f"weights-sha256:{digest.hexdigest()}"
+    return LoadedModel(model.to(device), tiny_tokenizer(), spec.name, "random:tiny", revision, "random", dtype, device)
+
+
+def resolve_device(device: str) -> str:
+    n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if n_cuda else "cpu"
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f"device is {device!r}; choose auto, cpu, cuda or cuda:N")
+    if device != "cpu" and int(device.partition(":")[2] or 0) >= n_cuda:
+        raise UserError(f"device is {device!r} and torch sees {n_cuda} CUDA devices; choose device=auto or device=cpu")
+    return device
+
+
+def resolve_dtype(spec: ModelSpec, device: str, dtype: str) -> str:
+    chosen = dtype if dtype != "auto" else spec.cpu_dtype if device == "cpu" else spec.gpu_dtype
+    if chosen not in DTYPES:
+        raise UserError(f"dtype is {chosen!r}; choose {', '.join(DTYPES)} (or dtype=auto for the model's own)")
+    return chosen
+
+
+def _locate(spec: ModelSpec) -> _Location:
+    if spec.path:
+        folder = Path(spec.path).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"model.path={spec.path} is not a folder; name one that holds config.json and weights")
+        if not (folder / "config.json").is_file():
+            raise UserError(f"model.path={spec.path} has no config.json; name a folder in Hugging Face format")
+        return _Location(str(folder), str(folder), local_only=True)
+    if spec.source == "embedded":
+        return _Location(str(ensure_embedded()), "embedded", local_only=True)
+    cached = _cached_commit(spec.hub_id)
+    return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or _probe_hub(spec.hub_id))
+
+
+def _cached_commit(hub_id: str) -> str | None:
+    """The commit whose whole copy (config, weights, tokenizer) lies in the hub's own cache; no network is asked."""
+    config = try_to_load_from_cache(hub_id, "config.json")
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent  # .../snapshots/<commit>
+    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
+    has_weights = any(_weights_whole(folder, stem) for stem in ("model.safetensors", "pytorch_model.bin"))
+    return folder.name if has_tokenizer and has_weights else None
+
+
+def _weights_whole(folder: Path, stem: str) -> bool:
+    index = folder / f"{stem}.index.json"
+    if not index.is_file():
+        return (folder / stem).is_file()
+    shards = set(re.findall(r'"([^"/]+\.(?:safetensors|bin))"', index.read_text()))
+    return bool(shards) and all((folder / shard).is_file() for shard in shards)
+
+
+def _probe_hub(hub_id: str) -> str:
+    """The commit, from one short request: transformers' own retries take minutes to admit that there is no hub."""
+    absent = "is not in the local hub cache and"
+    if is_offline_mode():
+        raise UserError(f"{hub_id} {absent} offline mode is on; {LOCAL_COPY}, or unset HF_HUB_OFFLINE")
+    url = hf_hub_url(hub_id, "config.json")
+    try:
+        return _within(HUB_DEADLINE_S, lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S)).commit_hash
+    except GatedRepoError as error:  # a RepositoryNotFoundError too, so it comes first
+        cause, why, way = error, "is gated", "accept its licence on its hub page and run `hf auth login`"
+    except RepositoryNotFoundError as error:
+        cause, why, way = error, "is not on the hub, or is private", "check model.hub_id, or run `hf auth login`"
+    except EntryNotFoundError as error:
+        cause, why, way = error, "has no config.json on the hub", "choose a repository in Hugging Face format"
+    except Exception as error:  # the HTTP library under huggingface_hub, and so its base class, differs by version
+        cause, why = error, f"{absent} the hub cannot be reached ({first_line(error)})"
+        way = "check the network (and `hf auth login` for gated models)"
+        if (status := getattr(getattr(error, "response", None), "status_code", None)) in (401, 403):
+            why, way = f"is refused by the hub (HTTP {status})", "run `hf auth login` with an account that may read it"
+    raise UserError(f"{hub_id} {why}; {LOCAL_COPY}, or {way}") from cause
+
+
+def _within(deadline_s: float, call: Callable[[], Any]) -> Any:
+    future: Future = Future()
+
+    def attempt() -> None:
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+
+    # A bare daemon thread: an executor would wait at exit for the call that never returns.
+    threading.Thread(target=attempt, daemon=True).start()
+    try:
+        return future.result(deadline_s)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"no answer within {deadline_s:.0f} s") from error
+
+
+def _checked_config(location: _Location, pin: dict[str, Any]) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(location.where, **pin)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"the config of {location.source} could not be read ({first_line(error)}); "
+            "choose a llama, qwen2, qwen3 or mistral model in Hugging Face format"
+        ) from error
+    reason = refusal(config)
+    if reason:
+        raise UserError(f"{location.source}: {reason}")
+    return config
+
+
+def _load_tokenizer(location: _Location, pin: dict[str, Any]) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location.where, **pin)
+        if not tokenizer("a", add_special_tokens=False)["input_ids"]:  # some classes start empty without their file
+            raise ValueError("it has no vocabulary")
+        return tokenizer
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(
+            f"the tokenizer of {location.source} could not be loaded ({first_line(error)}); put tokenizer.json beside "
+            "the weights, or run `pip install sentencepiece protobuf` when the model only ships tokenizer.model"
+        ) from error
+
+
+def _load_weights(location: _Location, **options: Any) -> Any:
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            location.where, attn_implementation="sdpa", output_loading_info=True, **options
+        )
+        if missing := report["missing_keys"]:  # transformers fills them with random numbers and only warns
+            raise OSError(f"{len(missing)} missing tensors, such as {min(missing)}")
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"{location.source} does not fit on the GPU; choose a smaller model, or more GPUs and model.device_map=auto"
+        ) from error
+    except (OSError, ImportError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"the weights of {location.source} could not be loaded ({first_line(error)}); "
+            f"fetch the model again, or {LOCAL_COPY} that is whole"
+        ) from error
+    places = {str(place) for place in getattr(model, "hf_device_map", {}).values()}
+    if places & {"cpu", "disk"}:
+        raise UserError(
+            f"{location.source} does not fit on the GPUs, and timing a model that runs from CPU memory would mislead; "
+            "choose a smaller model or more GPUs"
+        )
+    return model.eval()
+
+
+def _folder_revision(location: _Location) -> str:
+    if location.source == "embedded":
+        return f"gguf-sha256:{GGUF_SHA256}"
+    folder = Path(location.where)
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for file in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        digest.update(f"{file.name} {file.stat().st_size}\n".encode())
+    return f"files-sha256:{digest.hexdigest()}"
+
+
+# Fields of generation_config. Unset or falsy always leaves greedy decoding alone; in the first group 1 does so too.
+_ONE_IS_NEUTRAL = ("temperature", "num_beams", "repetition_penalty", "encoder_repetition_penalty", "guidance_scale")
+_ZERO_IS_NEUTRAL = (
+    "do_sample", "min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
+    "bad_words_ids", "force_words_ids", "constraints", "sequence_bias", "suppress_tokens", "begin_suppress_tokens",
+    "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "diversity_penalty",
+    "penalty_alpha", "dola_layers", "stop_strings", "remove_invalid_values", "watermarking_config", "token_healing",
+)  # fmt: skip
+_ONLY_WHEN_SAMPLING = ("top_p", "top_k", "min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff")
+
+
+def generation_notice(model: Any) -> str | None:
+    """A sentence on what the checkpoint's generation_config would add to greedy decoding; None when it adds nothing."""
+    config = getattr(model, "generation_config", None)
+    fields = _ZERO_IS_NEUTRAL + _ONE_IS_NEUTRAL + (_ONLY_WHEN_SAMPLING if getattr(config, "do_sample", None) else ())
+    found = []
+    for field in fields:
+        value = getattr(config, field, None)
+        if value and not (value == 1 and field in _ONE_IS_NEUTRAL):
+            found.append(f"{field}={reprlib.repr(value)}")
+    return f"the model's generation_config sets {', '.join(found)}; ignored in every arm" if found else None
+
+
+def stop_ids(model: Any, tokenizer: Any, rule: str) -> frozenset[int]:
+    """The ids that end an output; an empty set when nothing declares one, and then only the length limit does.
+    rule "generation_config": the checkpoint's eos_token_id (or several), else the tokenizer's; "tokenizer": only that.
+    """
+    if rule not in ("generation_config", "tokenizer"):
+        raise UserError(f"stop_rule is {rule!r}; choose generation_config or tokenizer")
+    ids = tokenizer.eos_token_id
+    if rule == "generation_config":
+        declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ids = ids if declared in (None, []) else declared
+    if ids is None:
+        return frozenset()
+    return frozenset(int(token) for token in (ids if isinstance(ids, (list, tuple)) else [ids]))

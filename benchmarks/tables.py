@@ -1,0 +1,143 @@
+"""The table of one cell, for the terminal and as Markdown, with the conditions beside the numbers.
+
+Numbers come from metrics.py; this file lays them out and says what is missing, failed, broken or unstable.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from benchmarks import metrics
+from benchmarks.harness import BASELINE
+
+NOT_AVAILABLE = "n/a"
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """Titled blocks of rows ready to print. `problems` make the run fail; `notices` do not."""
+
+    blocks: dict[str, list[dict[str, str]]]
+    conditions: str
+    notices: list[str]
+    problems: list[str]
+
+
+def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict]) -> CellTable:
+    """The table of a cell from its run folder's header and lines."""
+    methods = list(header["methods"])
+    turns = metrics.common_turns(lines, methods)
+    speed, drafts, times, notices, problems = [], [], [], [], []
+    for method in methods:
+        own = turns[method]
+        verdict = metrics.losslessness(own, method, divergences)
+        speed.append(_speed_row(method, own, turns[BASELINE], verdict))
+        drafts.append(_draft_row(method, own, turns[BASELINE], verdict))
+        times.append(_time_row(method, own))
+        failed = [line for line in lines if line["method"] == method and line["error"] is not None]
+        if failed:
+            problems.append(f"{method}: {len(failed)} failed, first {failed[0]['prompt_id']}: {failed[0]['error']}")
+        if verdict.broken:
+            problems.append(f"{method}: output differs from plain decoding's ({verdict}); its speed-up is not printed")
+        if method != BASELINE and metrics.empty_draft_share(own) == 1.0:
+            notices.append(f"{method} drafted nothing in any step: its numbers are plain decoding's")
+        spread = metrics.repeat_spread(own)
+        if spread is not None and spread > metrics.UNSTABLE_SPREAD:
+            notices.append(
+                f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats"
+            )
+    blocks = {"speed": speed, "drafts": drafts, "milliseconds of a step (medians)": times}
+    return CellTable(blocks, _conditions(header, lines, turns), notices, problems)
+
+
+def _speed_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
+    trusted = not verdict.broken
+    interval = metrics.speed_up_interval(own, baseline) if trusted and method != BASELINE else None
+    return {
+        "method": method,
+        "tokens/s": _number(metrics.tokens_per_second(own), 1),
+        "speed-up": _number(metrics.speed_up(own, baseline), 2, "x") if trusted else "broken",
+        "95 %": f"{interval[0]:.2f} to {interval[1]:.2f}" if interval else "",
+        "MAL": _number(metrics.mean_acceptance_length(own), 2),
+        "tau": _number(metrics.tau(own), 2),
+        "nodes/step": _number(metrics.nodes_per_step(own)[0], 1),
+        "output": str(verdict),
+    }
+
+
+def _draft_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
+    sources = metrics.acceptance_by_source(own)
+    return {
+        "method": method,
+        "end-to-end tokens/s": _number(metrics.end_to_end_tokens_per_second(own), 1),
+        "mean of ratios": "broken" if verdict.broken else _number(metrics.mean_of_ratios(own, baseline), 2, "x"),
+        "steps": str(len(metrics.steps(own, "emitted"))),
+        "most nodes": str(metrics.nodes_per_step(own)[1]),
+        "empty": _percent(metrics.empty_draft_share(own)),
+        "accepted": _percent(metrics.draft_acceptance(own)),
+        "p_s (tested)": _rates(sources["context"]),
+        "p_t (tested)": _rates(sources["adjacency"]),
+    }
+
+
+def _time_row(method: str, own: list[dict]) -> dict[str, str]:
+    parts = metrics.step_milliseconds(own)
+    row = {part.removesuffix("_s"): _number(parts.get(part), 2) for part in metrics.STEP_PARTS}
+    return {"method": method, **row, "drafter's share": _percent(metrics.draft_overhead(own))}
+
+
+def _rates(counts: metrics.SourceCounts) -> str:
+    """accepted / drafted, and accepted / tested in brackets."""
+    if not counts.drafted:
+        return NOT_AVAILABLE
+    return f"{_percent(counts.acceptance)} ({_percent(counts.conditional_acceptance)})"
+
+
+def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]]) -> str:
+    model, data, env, config = header["model"], header["dataset"], header["environment"], header["config"]
+    n_prompts = len({turn["prompt_id"] for turn in turns[BASELINE]})
+    n_all = len({line["prompt_id"] for line in lines})
+    sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
+    return (
+        f"{model['name']} ({model['weights']}, {model['dtype']}, attention {config['attention']}) on {env['device']}"
+        f" ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}\n"
+        f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
+        f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
+        f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
+        "tokens/s: decoding only, the drafter's set-up included; 95 %: paired bootstrap over prompts; "
+        "p: accepted/drafted (accepted/tested)"
+    )
+
+
+def rich_tables(table: CellTable) -> list[Table]:
+    """One table a block, for the terminal."""
+    rendered = []
+    for title, rows in table.blocks.items():
+        out = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE, padding=(0, 1, 0, 0))
+        for i, column in enumerate(rows[0]):
+            out.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+        for row in rows:
+            out.add_row(*row.values())
+        rendered.append(out)
+    return rendered
+
+
+def markdown(table: CellTable) -> str:
+    """All blocks and the conditions, as Markdown."""
+    blocks = []
+    for title, rows in table.blocks.items():
+        head = list(rows[0])
+        body = [head, ["---", *["---:"] * (len(head) - 1)], *(list(row.values()) for row in rows)]
+        blocks.append(f"{title}:\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in body))
+    notes = [f"- {text}" for text in [*table.problems, *table.notices]]
+    return "\n\n".join([*blocks, table.conditions.replace("\n", "  \n"), *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def _number(value: float | None, digits: int, unit: str = "") -> str:
+    return NOT_AVAILABLE if value is None else f"{value:.{digits}f}{unit}"
+
+
+def _percent(value: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{100 * value:.0f} %"

@@ -1,0 +1,124 @@
+"""compose -> instantiate -> run -> print the table. The only file that sees Hydra.
+
+python run.py model=llama3 method=goose
+python run.py compare=[ar,pld,goose] limit=20
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from benchmarks.errors import UserError
+
+
+@dataclass
+class RunConfig:
+    """Every key of conf/config.yaml. A key that is not here is an error, so none goes unread."""
+
+    model: dict[str, Any]
+    dataset: dict[str, Any]
+    method: dict[str, Any]
+    compare: list[str] = field(default_factory=list)
+    limit: int | None = 5
+    offset: int = 0
+    max_new_tokens: int | None = 128
+    node_budget: int = 60
+    temperature: float = 0.0
+    seed: int = 0
+    repeats: int = 1
+    prompt_style: str | None = None
+    stop_rule: str = "generation_config"
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "grouped"
+    runs_dir: str = "results/runs"
+    resume: str | None = None
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg: DictConfig) -> None:
+    from benchmarks import cell  # imported late: a typing mistake on the command line should not wait for torch
+
+    try:
+        config = checked(cfg)
+        if config.resume:
+            overrides = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+            if overrides:
+                raise UserError(f"resume= takes the run's own settings; leave out {', '.join(overrides)}")
+            status = cell.resume(config.resume, makers)
+        else:
+            methods = selected_methods(cfg, config)
+            settings = {f.name: getattr(config, f.name) for f in fields(RunConfig)}
+            for key in ("method", "compare", "resume"):
+                del settings[key]
+            status = cell.start(settings, methods, makers)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 2
+    if status:
+        sys.exit(status)
+
+
+def checked(cfg: DictConfig) -> RunConfig:
+    """The composed config as a RunConfig; UserError for keys that nothing reads and values of the wrong kind."""
+    known = {f.name for f in fields(RunConfig)}
+    unknown = sorted(set(cfg) - known)
+    if unknown:
+        raise UserError(f"unknown key(s) {', '.join(map(str, unknown))}; the keys are {', '.join(sorted(known))}")
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunConfig), cfg))
+    except OmegaConfBaseException as error:
+        raise UserError(str(error).splitlines()[0]) from error
+    for key in ("node_budget", "repeats", "max_new_tokens"):
+        value = getattr(config, key)
+        if value is not None and value < 1:
+            raise UserError(f"{key} must be at least 1, got {value}")
+    if config.temperature < 0:
+        raise UserError(f"temperature must be at least 0, got {config.temperature}")
+    return config
+
+
+def selected_methods(cfg: DictConfig, config: RunConfig) -> dict[str, dict]:
+    """Name -> drafter config, `ar` first. `method=` and its overrides serve a name of `compare` that equals its own."""
+    chosen = OmegaConf.to_container(cfg.method, resolve=True)
+    unknown = sorted(set(chosen) - {"name", "drafter"})
+    if unknown:
+        raise UserError(f"unknown method key(s) {', '.join(unknown)}; a method has name and drafter")
+    methods = {}
+    for name in dict.fromkeys(["ar", *(config.compare or [chosen["name"]])]):
+        methods[name] = chosen["drafter"] if name == chosen["name"] else _method_config(name)
+    return methods
+
+
+def _method_config(name: str) -> dict:
+    try:
+        composed = hydra.compose("config", overrides=[f"method={name}"])
+    except HydraException as error:
+        raise UserError(f"compare: there is no method {name!r}; see conf/method for the names") from error
+    return OmegaConf.to_container(composed.method, resolve=True)["drafter"]
+
+
+def makers(methods: dict[str, dict]) -> dict[str, Callable]:
+    """Name -> maker of a fresh drafter; each is made once here, so that a bad setting fails before any work."""
+    made = {}
+    for name, drafter in methods.items():
+        make = partial(hydra.utils.instantiate, drafter, _convert_="all")
+        try:
+            make()
+        except (HydraException, TypeError, ValueError) as error:
+            cause = error.__cause__ or error
+            raise UserError(f"method {name}: {str(cause).splitlines()[0]}") from error
+        made[name] = make
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""TreeLM against the plain Hugging Face model: always a cache-free forward over the prompt and a node's ancestors."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from toy import P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
+
+from goose.engine.lm import FAMILIES, TreeLM, refusal
+from goose.engine.tree import CONTEXT, DraftTree, chain, single_node
+
+PROMPT13 = [*TREE7_PROMPT, 41, 3, 3, 60]
+ATTENTIONS = ["grouped", "sdpa", "eager"]
+BUCKETS = [(), (16,), (7, 64), (2, 3)]  # exact, padded, both, all too small
+
+
+@pytest.fixture(scope="module")
+def models():
+    """The tiny models, made once; tests leave them as they found them."""
+    return {family: tiny_model(family) for family in FAMILIES}
+
+
+@torch.no_grad()
+def plain_logits(model, ids) -> torch.Tensor:
+    """[L, V] of a cache-free forward."""
+    return model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
+
+
+def expected_rows(model, prompt, tree: DraftTree) -> torch.Tensor:
+    """[n, V], one cache-free forward a node."""
+    return torch.stack([plain_logits(model, [*prompt, *tree.tokens[row].tolist()])[-1] for row in tree.ancestor_mask])
+
+
+def started(model, prompt, reserve=64, **options) -> TreeLM:
+    lm = TreeLM(model, **options)
+    lm.prefill(prompt, reserve)
+    return lm
+
+
+def worst(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).abs().max())
+
+
+# --- one tree
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("prompt", [TREE7_PROMPT, PROMPT13], ids=["prompt 9", "prompt 13"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family, prompt, attention):
+    """Cases 1, 5, 7, 8."""
+    model = models[family]
+    scored = started(model, prompt, attention=attention).score(TREE7)
+    expected = expected_rows(model, prompt, TREE7)
+    assert worst(scored, expected) < 1e-4
+    assert scored.argmax(-1).tolist() == expected.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_positions_counted_by_index_would_break_the_branches(models, family, monkeypatch):
+    """Case 1's negative control: the test above would see sequential positions; chains would not."""
+    model = models[family]
+    lm = started(model, TREE7_PROMPT)
+    forward = lm._forward
+    sequential = lambda tokens, positions, mask: forward(tokens, 9 + torch.arange(tokens.shape[1])[None], mask)  # noqa: E731
+    monkeypatch.setattr(lm, "_forward", sequential)
+    error = (lm.score(TREE7) - expected_rows(model, TREE7_PROMPT, TREE7)).abs().amax(-1)
+    assert (error[:2] < 1e-4).all()  # nodes 0 and 1 stand at their depth
+    assert (error[2:] > 1e-2).all()
+    line = chain(20, [23, 23, 23], CONTEXT, 9)
+    assert worst(lm.score(line), expected_rows(model, TREE7_PROMPT, line)) < 1e-4
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_prefill_gives_the_last_prompt_row(models, attention):
+    for prompt in (TREE7_PROMPT, [5], P0):
+        lm = TreeLM(models["llama"], attention=attention)
+        logits = lm.prefill(prompt, reserve=1)
+        assert logits.shape == (1, 64)
+        assert worst(logits[0], plain_logits(models["llama"], prompt)[-1]) < 1e-4
+        assert lm.n_committed == len(prompt)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_one_node_chain_and_large_random_trees(models, attention):
+    rng = np.random.default_rng(0)
+    trees = [single_node(20), chain(20, [1, 2, 3, 1, 2, 3], CONTEXT, 9), random_tree(rng, 20, 90, 64)]
+    lm = TreeLM(models["qwen3"], attention=attention)
+    for tree in trees:
+        lm.prefill(TREE7_PROMPT, 100)
+        assert worst(lm.score(tree), expected_rows(models["qwen3"], TREE7_PROMPT, tree)) < 1e-4
+
+
+def test_scoring_leaves_no_trace_until_a_commit(models):
+    lm = started(models["llama"], TREE7_PROMPT)
+    first = lm.score(TREE7)
+    lm.score(random_tree(np.random.default_rng(1), 3, 40, 64))
+    assert lm.n_committed == 9
+    assert worst(lm.score(TREE7), first) == 0.0
+
+
+@pytest.mark.parametrize("buckets", BUCKETS)
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_padding_to_a_bucket_changes_no_real_row_and_leaves_nothing_non_finite(models, attention, buckets):
+    """Case 6. The block is poisoned first: a row that reads what was never written shows."""
+    model = models["llama"]
+    lm = TreeLM(model, attention=attention, buckets=buckets)
+    lm.prefill(P0, 64)
+    lm.score(random_tree(np.random.default_rng(2), 3, 40, 64))  # leaves rows behind
+    lm.prefill(TREE7_PROMPT, 64)
+    scored = lm.score(TREE7)
+    assert scored.shape == (7, 64)
+    assert worst(scored, expected_rows(model, TREE7_PROMPT, TREE7)) < 1e-4
+    lm.commit([0, 2, 5])
+    for tree in (single_node(61), TREE7):
+        assert worst(lm.score(tree), expected_rows(model, [*TREE7_PROMPT, 20, 35, 35], tree)) < 1e-4
+    assert all(torch.isfinite(block).all() for block in lm._cache._blocks)
+
+
+# --- committing
+
+
+@pytest.mark.parametrize("buckets", BUCKETS)
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_tokens(
+    models, family, attention, buckets
+):
+    """Case 2: nodes 0, 2, 5 accepted, then token 61 at position 12."""
+    model, layers = models[family], []
+    lm = started(model, TREE7_PROMPT, attention=attention, buckets=buckets)
+    lm.score(TREE7)
+    lm.commit([0, 2, 5])
+    assert lm.n_committed == 12
+    hooks = [layer.register_forward_hook(lambda *a: layers.append(a[2][0, 0])) for layer in model.model.layers]
+    try:
+        logits = lm.score(single_node(61))
+    finally:
+        [hook.remove() for hook in hooks]
+    kept = [*TREE7_PROMPT, 20, 35, 35, 61]
+    with torch.no_grad():
+        plain = model(input_ids=torch.tensor([kept]), output_hidden_states=True, use_cache=True)
+    assert worst(logits[0], plain.logits[0, -1]) < 1e-4
+    assert worst(layers[0], plain.hidden_states[1][0, -1]) < 1e-4
+    for layer, (keys, values) in enumerate(lm._cache._layers):
+        assert worst(keys[:, :, :13], plain.past_key_values.layers[layer].keys) < 1e-4
+        assert worst(values[:, :, :13], plain.past_key_values.layers[layer].values) < 1e-4
+
+
+@pytest.mark.parametrize("path", [[0], [0, 1, 2, 3, 4]], ids=["none accepted", "all accepted"])
+def test_none_and_all_accepted_leave_the_right_number_committed(models, path):
+    """Case 3."""
+    lm = started(models["llama"], TREE7_PROMPT)
+    lm.score(chain(20, [23, 23, 6, 35], CONTEXT, 5))
+    lm.commit(path)
+    kept = [*TREE7_PROMPT, *[20, 23, 23, 6, 35][: len(path)]]
+    assert lm.n_committed == len(kept)
+    assert worst(lm.score(TREE7), expected_rows(models["llama"], kept, TREE7)) < 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_random_trees_and_paths_in_a_row_stay_exact(models, family):
+    rng = np.random.default_rng(3)
+    lm, kept = started(models[family], [1], reserve=400), [1]
+    for n_nodes in (1, 30, 2, 12, 50, 7):
+        tree = random_tree(rng, int(rng.integers(64)), n_nodes, 64)
+        assert worst(lm.score(tree), expected_rows(models[family], kept, tree)) < 1e-4
+        path = np.flatnonzero(tree.ancestor_mask[rng.integers(tree.n_nodes)]).tolist()
+        lm.commit(path)
+        kept += tree.tokens[path].tolist()
+        assert lm.n_committed == len(kept)
+
+
+def test_two_lms_over_one_model_do_not_see_each_other(models):
+    model = models["llama"]
+    a, b = started(model, TREE7_PROMPT), started(model, P0)
+    for lm, prompt in ((a, TREE7_PROMPT), (b, P0), (a, TREE7_PROMPT)):
+        assert worst(lm.score(TREE7), expected_rows(model, prompt, TREE7)) < 1e-4
+
+
+def test_a_tree_that_does_not_fit_the_reserved_rows_is_refused(models):
+    lm = started(models["llama"], TREE7_PROMPT, reserve=6)
+    with pytest.raises(ValueError, match=r"9 committed \+ 7 nodes exceed the cache's 15 rows"):
+        lm.score(TREE7)
+
+
+# --- prompt rows
+
+
+@pytest.mark.parametrize("k", [1, 10, 64, 100])
+def test_prompt_top_k_equals_topk_of_a_plain_forward_and_a_softmax_over_those_alone(models, k):
+    prompt = list(np.random.default_rng(4).integers(64, size=300))  # more than two pieces
+    ids, scores = started(models["qwen2"], prompt).prompt_top_k(k)
+    values, expected = plain_logits(models["qwen2"], prompt).topk(min(k, 64), dim=-1)
+    assert ids.shape == scores.shape == (300, min(k, 64))
+    assert ids[:, 0].tolist() == expected[:, 0].tolist()
+    assert np.abs(scores - values.softmax(-1).numpy()).max() < 1e-4
+    assert [sorted(row) for row in ids[:50].tolist()] == [sorted(row) for row in expected[:50].tolist()]
+    assert scores.sum(-1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_prompt_rows_are_gone_once_a_tree_is_scored(models):
+    lm = TreeLM(models["llama"])
+    with pytest.raises(RuntimeError, match="call prefill first"):
+        lm.prompt_top_k(3)
+    lm.prefill(TREE7_PROMPT, 9)
+    assert (lm.prompt_top_k(3)[0] == lm.prompt_top_k(3)[0]).all()
+    lm.score(single_node(3))
+    with pytest.raises(RuntimeError, match="until the first tree is scored"):
+        lm.prompt_top_k(3)
+
+
+# --- the model stays its owner's
+
+
+@pytest.mark.parametrize("own", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_models_own_attention_and_generate_are_untouched(attention, own):
+    model = tiny_model(attn_implementation=own)
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    before = model.generate(torch.tensor([P0]), **options)
+    parameters = {name: parameter.clone() for name, parameter in model.state_dict().items()}
+    lm = started(model, P0, attention=attention)
+    assert model.config._attn_implementation == own
+    lm.score(TREE7)
+    assert model.config._attn_implementation == own
+    lm.commit([0])
+    assert torch.equal(model.generate(torch.tensor([P0]), **options), before)
+    assert all(torch.equal(parameters[name], parameter) for name, parameter in model.state_dict().items())
+    model(input_ids=torch.tensor([P0]), labels=torch.tensor([P0])).loss.backward()  # not left in inference mode
+
+
+def test_the_models_own_attention_comes_back_after_a_failure(models):
+    lm = started(models["llama"], TREE7_PROMPT)
+    with pytest.raises(IndexError):
+        lm.score(single_node(64))  # beyond the vocabulary
+    assert models["llama"].config._attn_implementation == "sdpa"
+    assert worst(lm.score(TREE7), expected_rows(models["llama"], TREE7_PROMPT, TREE7)) < 1e-4
+
+
+# --- refusals (cases 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (transformers.MistralConfig(sliding_window=4096), "sliding-window or recurrent"),
+        (transformers.Qwen2Config(use_sliding_window=True, sliding_window=64, max_window_layers=1), "sliding-window"),
+        (transformers.Qwen3Config(use_sliding_window=True, sliding_window=64, max_window_layers=1), "sliding-window"),
+        (transformers.GPT2Config(), "family 'gpt2' is not supported"),
+        (transformers.Gemma2Config(), "family 'gemma2' is not supported"),
+        (transformers.MambaConfig(), "family 'mamba' is not supported"),
+        (
+            transformers.LlamaConfig(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
+            "rope_type=dynamic",
+        ),
+        (transformers.LlamaConfig(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "rope_type=dynamic"),
+    ],
+)
+def test_what_cannot_be_rolled_back_is_refused_with_the_reason(config, reason):
+    assert reason in refusal(config)
+    model = torch.nn.Module()
+    model.config = config
+    with pytest.raises(ValueError, match=reason):
+        TreeLM(model)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        transformers.LlamaConfig(),
+        transformers.MistralConfig(sliding_window=None),
+        transformers.Qwen2Config(use_sliding_window=False, sliding_window=64),
+        transformers.Qwen3Config(),
+        transformers.LlamaConfig(rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    ],
+)
+def test_full_attention_checkpoints_are_accepted(config):
+    assert refusal(config) is None
+
+
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention", ""])
+def test_attention_that_misreads_a_tree_mask_is_refused(models, attention):
+    with pytest.raises(ValueError, match="choose one of grouped, sdpa, eager"):
+        TreeLM(models["llama"], attention=attention)

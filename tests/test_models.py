@@ -1,0 +1,368 @@
+"""Model configs, loading, refusals: all offline. The hub is a stand-in, or an address that refuses at once."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
+from safetensors.torch import load_file, save_file
+
+from benchmarks import models
+from benchmarks.embedded import FOLDER, cache_root, is_complete, tiny_model, tiny_tokenizer
+from benchmarks.errors import UserError
+from benchmarks.models import ModelSpec, generation_notice, load_model, stop_ids
+
+REPO = Path(__file__).parents[1]
+TINY = ModelSpec("tiny", "tiny", cpu_dtype="float32")
+HUB = ModelSpec("there", "hub", hub_id="someone/there")
+
+
+def refused(spec: ModelSpec, **options) -> str:
+    with pytest.raises(UserError) as caught:
+        load_model(spec, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A local checkpoint with tiny's weights."""
+    path = tmp_path / "checkpoint"
+    tiny_model().save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def at(folder: Path) -> ModelSpec:
+    return dataclasses.replace(TINY, path=str(folder))
+
+
+def edit_json(file: Path, **changes) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+# Configs
+
+
+@pytest.mark.parametrize("file", sorted((REPO / "conf" / "model").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_config_is_a_spec(file):
+    config = yaml.safe_load(file.read_text())
+    assert list(config) == [field.name for field in dataclasses.fields(ModelSpec)]
+    assert ModelSpec(**config).name == file.stem
+    assert {config["gpu_dtype"], config["cpu_dtype"]} <= set(models.DTYPES)
+
+
+def test_specs_that_cannot_work():
+    with pytest.raises(UserError, match=r"model.source is 'web'; choose one of hub, embedded, tiny"):
+        ModelSpec("a", "web")
+    with pytest.raises(UserError, match=r"'a' names no weights; set model.hub_id=OWNER/NAME or model.path=FOLDER"):
+        ModelSpec("a", "hub")
+
+
+# tiny
+
+
+def test_tiny_loads():
+    loaded = load_model(TINY, device="cpu")
+    assert (loaded.name, loaded.source, loaded.weights) == ("tiny", "random:tiny", "random")
+    assert (loaded.dtype, loaded.device) == ("float32", "cpu")
+    assert loaded.revision.startswith("weights-sha256:")
+    assert loaded.revision == load_model(TINY, device="cpu").revision
+    assert not loaded.model.training
+    assert loaded.model.config._attn_implementation == "sdpa"
+    assert loaded.tokenizer.decode(loaded.tokenizer("hi")["input_ids"]) == "hi"
+
+
+def test_dtype_comes_from_the_spec_unless_named():
+    half = load_model(dataclasses.replace(TINY, cpu_dtype="bfloat16"), device="cpu")
+    assert half.dtype == "bfloat16"
+    assert half.model.dtype == torch.bfloat16
+    assert half.model.model.rotary_emb.inv_freq.dtype == torch.float32
+    assert half.revision == load_model(TINY, device="cpu", dtype="float16").revision
+    assert load_model(TINY, device="cpu", dtype="float16").model.dtype == torch.float16
+    spec = ModelSpec("a", "tiny", gpu_dtype="bfloat16", cpu_dtype="float32")
+    assert models.resolve_dtype(spec, "cuda:1", "auto") == "bfloat16"
+    assert models.resolve_dtype(spec, "cuda:1", "float32") == "float32"
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [models.resolve_device(name) for name in ("auto", "cpu", "cuda:1")] == ["cuda", "cpu", "cuda:1"]
+    with pytest.raises(UserError, match="'cuda:2' and torch sees 2 CUDA devices"):
+        models.resolve_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert models.resolve_device("auto") == "cpu"
+    assert "torch sees 0 CUDA devices; choose device=auto" in refused(TINY, device="cuda")
+    assert "device is 'gpu'; choose auto, cpu, cuda or cuda:N" in refused(TINY, device="gpu")
+
+
+def test_options_that_would_have_no_effect_are_refused(folder):
+    assert "dtype is 'int8'; choose float32" in refused(TINY, device="cpu", dtype="int8")
+    assert "dtype is 'half'" in refused(dataclasses.replace(TINY, cpu_dtype="half"), device="cpu")
+    spread = dataclasses.replace(TINY, device_map="auto")
+    assert "leave it unset" in refused(spread, device="cpu")
+    assert "leave it unset" in refused(dataclasses.replace(spread, path=str(folder)), device="cpu")
+
+
+# Local folders
+
+
+@pytest.mark.parametrize("spec", [TINY, HUB], ids=lambda spec: spec.source)
+def test_a_local_folder_overrides_the_source(folder, spec):
+    loaded = load_model(dataclasses.replace(spec, path=str(folder)), device="cpu")
+    assert (loaded.source, loaded.weights, loaded.name) == (str(folder), "pretrained", spec.name)
+    assert loaded.model.config._attn_implementation == "sdpa"
+    assert not loaded.model.training
+    ids = torch.tensor([loaded.tokenizer("def f(x):")["input_ids"]])
+    with torch.inference_mode():
+        assert torch.equal(loaded.model(ids).logits, tiny_model()(ids).logits)
+
+
+def test_the_revision_of_a_folder_follows_its_files(folder):
+    spec = at(folder)
+    first = load_model(spec, device="cpu").revision
+    assert first.startswith("files-sha256:")
+    assert load_model(spec, device="cpu").revision == first
+    edit_json(folder / "config.json", rope_theta=5000.0)
+    assert load_model(spec, device="cpu").revision != first
+
+
+def test_folders_that_cannot_be_loaded(folder, tmp_path):
+    def message(path: Path) -> str:
+        return refused(at(path), device="cpu")
+
+    assert f"model.path={tmp_path}/none is not a folder" in message(tmp_path / "none")
+    assert "has no config.json" in message(tmp_path)
+    (folder / "tokenizer.json").unlink()
+    assert "put tokenizer.json beside the weights" in message(folder)
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
+    assert "it has no vocabulary" in message(folder)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "another shape", "tensor missing"])
+def test_damaged_weights_are_refused(folder, damage):
+    weights = folder / "model.safetensors"
+    if damage == "gone":
+        weights.unlink()
+    elif damage == "cut":
+        weights.write_bytes(weights.read_bytes()[:5000])
+    elif damage == "another shape":
+        edit_json(folder / "config.json", vocab_size=300)
+    else:
+        tensors = load_file(weights)
+        del tensors["model.layers.1.mlp.up_proj.weight"]
+        save_file(tensors, weights, metadata={"format": "pt"})
+    message = refused(at(folder), device="cpu")
+    assert "could not be loaded" in message
+    assert "fetch the model again" in message
+    assert ("1 missing tensors, such as model.layers.1.mlp.up_proj.weight" in message) == (damage == "tensor missing")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, "'gpt2' is not supported"),
+        ({"model_type": "never-heard-of"}, "choose a llama, qwen2, qwen3 or mistral model"),
+        ({"model_type": "mistral", "sliding_window": 32}, "sliding-window"),
+    ],
+)
+def test_unsupported_families_are_refused_before_the_weights_are_read(folder, monkeypatch, changes, expected):
+    monkeypatch.setattr(models, "_load_weights", lambda *_, **__: pytest.fail("the weights were read"))
+    edit_json(folder / "config.json", **changes)
+    assert expected in refused(at(folder), device="cpu")
+
+
+def test_a_torn_config_is_refused(folder):
+    (folder / "config.json").write_text('{"model_type": "lla')
+    assert "could not be read" in refused(at(folder), device="cpu")
+
+
+def test_a_model_beyond_the_gpu(folder, monkeypatch):
+    def from_pretrained(*_, **__):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    assert "does not fit on the GPU" in refused(at(folder), device="cpu")
+    spilled = SimpleNamespace(hf_device_map={"model": 0, "lm_head": "cpu"})
+    monkeypatch.setattr(
+        models.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: (spilled, {"missing_keys": set()})
+    )
+    assert "timing a model that runs from CPU memory" in refused(at(folder), device="cpu")
+
+
+# The hub
+
+
+def hub_error(kind: type, status: int) -> Exception:
+    error = kind.__new__(kind)
+    Exception.__init__(error, "what the library says\nat length")
+    error.response = SimpleNamespace(status_code=status)
+    return error
+
+
+def fake_hub(monkeypatch, answer, offline: bool = False) -> None:
+    """Nothing cached; `answer` stands in for the request."""
+    monkeypatch.setattr(models, "is_offline_mode", lambda: offline)
+    monkeypatch.setattr(models, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(models, "get_hf_file_metadata", answer)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (hub_error(GatedRepoError, 401), "is gated; pass model.path=FOLDER with a local copy, or accept its licence"),
+        (hub_error(RepositoryNotFoundError, 401), "is not on the hub, or is private"),
+        (hub_error(EntryNotFoundError, 404), "has no config.json on the hub"),
+        (hub_error(OSError, 403), "is refused by the hub (HTTP 403)"),
+        (ConnectionError("no route"), "the hub cannot be reached (no route); pass model.path=FOLDER"),
+    ],
+    ids=["gated", "absent", "no config", "forbidden", "unreachable"],
+)
+def test_what_the_hub_answers(monkeypatch, error, expected):
+    def answer(url, timeout):
+        assert timeout == models.HUB_TIMEOUT_S
+        raise error
+
+    fake_hub(monkeypatch, answer)
+    message = refused(HUB, device="cpu")
+    assert message.startswith("someone/there ")
+    assert expected in message
+    if "reached" in message or "gated" in message:
+        assert "hf auth login" in message
+
+
+def test_a_hub_that_never_answers(monkeypatch):
+    monkeypatch.setattr(models, "HUB_DEADLINE_S", 0.05)
+    fake_hub(monkeypatch, lambda *_, **__: time.sleep(5))
+    assert "the hub cannot be reached (no answer within" in refused(HUB, device="cpu")
+
+
+def test_a_hub_that_answers_gives_the_commit(monkeypatch):
+    fake_hub(monkeypatch, lambda *_, **__: SimpleNamespace(commit_hash="abc"))
+    assert models._locate(HUB) == models._Location("someone/there", "someone/there", local_only=False, commit="abc")
+
+
+def test_offline_mode_asks_nobody(monkeypatch):
+    fake_hub(monkeypatch, lambda *_, **__: pytest.fail("the hub was asked"), offline=True)
+    message = refused(HUB, device="cpu")
+    assert "offline mode is on; pass model.path=FOLDER with a local copy, or unset HF_HUB_OFFLINE" in message
+
+
+@pytest.fixture
+def hub_cache(folder, tmp_path):
+    """someone/there with tiny's weights, as the hub client lays it out."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repo = tmp_path / "hub" / "models--someone--there"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    (repo / "snapshots").mkdir()
+    folder.rename(repo / "snapshots" / commit)
+    return tmp_path / "hub", repo / "snapshots" / commit
+
+
+def run_with_cache(cache: Path) -> str:
+    script = (
+        "from benchmarks.models import ModelSpec, load_model\n"
+        "from benchmarks.errors import UserError\n"
+        "try:\n"
+        "    loaded = load_model(ModelSpec('a', 'hub', hub_id='someone/there'), device='cpu')\n"
+        "    print(loaded.source, loaded.revision)\n"
+        "except UserError as error: print(error)\n"
+    )
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))}
+    env |= {"HF_HUB_CACHE": str(cache), "HF_ENDPOINT": "http://127.0.0.1:9", "PYTHONPATH": str(REPO)}
+    return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_cached_model_needs_no_hub_and_its_commit_is_known(hub_cache):
+    cache, snapshot = hub_cache
+    assert run_with_cache(cache).strip() == f"someone/there hub:{snapshot.name}"
+
+
+def test_a_real_attempt_without_a_hub_fails_soon(tmp_path):
+    assert "someone/there is not in the local hub cache and the hub cannot be reached" in run_with_cache(tmp_path)
+
+
+def test_half_a_download_is_not_a_cached_model(hub_cache):
+    cache, snapshot = hub_cache
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    (snapshot / "model.safetensors").rename(snapshot / "model-00001-of-00002.safetensors")
+    assert "the hub cannot be reached" in run_with_cache(cache)
+
+
+# generation_config and end tokens
+
+
+def with_generation(**fields) -> SimpleNamespace:
+    return SimpleNamespace(generation_config=SimpleNamespace(**fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.9}, ["do_sample=True", "temperature=0.6", "top_p=0.9"]),
+        ({"repetition_penalty": 1.1}, ["repetition_penalty=1.1"]),
+        ({"temperature": 0.7}, ["temperature=0.7"]),
+        ({"no_repeat_ngram_size": 3}, ["no_repeat_ngram_size=3"]),
+        ({"min_length": 1, "min_new_tokens": 5}, ["min_length=1", "min_new_tokens=5"]),
+        ({"bad_words_ids": [[5]], "forced_eos_token_id": 2}, ["bad_words_ids=[[5]]", "forced_eos_token_id=2"]),
+        ({"suppress_tokens": list(range(90))}, ["suppress_tokens=[0, 1, 2, 3, 4, 5, ...]"]),
+    ],
+)
+def test_notice_names_what_is_ignored(fields, shown):
+    notice = generation_notice(with_generation(**fields))
+    assert all(part in notice for part in shown)
+    assert notice.endswith("ignored in every arm")
+
+
+def test_no_notice_when_greedy_stays_greedy():
+    neutral = {"do_sample": False, "temperature": 1.0, "top_p": 0.9, "top_k": 50, "repetition_penalty": 1.0}
+    assert generation_notice(with_generation(**neutral, min_length=0, suppress_tokens=[], num_beams=1)) is None
+    assert generation_notice(SimpleNamespace(generation_config=None)) is None
+    assert generation_notice(tiny_model()) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "own", "rule", "expected"),
+    [
+        (2, 7, "generation_config", {2}),
+        ([2, 3], 7, "generation_config", {2, 3}),
+        (0, 7, "generation_config", {0}),
+        (None, 7, "generation_config", {7}),
+        ([], 7, "generation_config", {7}),
+        (None, None, "generation_config", set()),
+        ([2, 3], 7, "tokenizer", {7}),
+        (2, None, "tokenizer", set()),
+    ],
+)
+def test_stop_ids(declared, own, rule, expected):
+    tokenizer = SimpleNamespace(eos_token_id=own)
+    assert stop_ids(with_generation(eos_token_id=declared), tokenizer, rule) == frozenset(expected)
+
+
+def test_stop_ids_of_tiny_and_of_an_unknown_rule():
+    loaded = load_model(TINY, device="cpu")
+    assert stop_ids(loaded.model, loaded.tokenizer, "generation_config") == {257}
+    with pytest.raises(UserError, match="stop_rule is 'eos'; choose generation_config or tokenizer"):
+        stop_ids(loaded.model, loaded.tokenizer, "eos")
+
+
+@pytest.mark.real_model
+def test_the_embedded_model_loads():
+    if not is_complete(cache_root() / FOLDER):
+        pytest.skip("the embedded model is not in the cache; run `python -m benchmarks.embedded`")
+    loaded = load_model(ModelSpec("smollm2", "embedded"), device="cpu")
+    assert (loaded.source, loaded.weights, loaded.dtype) == ("embedded", "pretrained", "float32")
+    assert loaded.revision.startswith("gguf-sha256:b179c952")
+    assert stop_ids(loaded.model, loaded.tokenizer, "generation_config") == {2}
+    assert generation_notice(loaded.model) is None
