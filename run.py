@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import hydra
@@ -17,6 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError
+
+BASELINE = "ar"
 
 
 @dataclass
@@ -43,16 +46,19 @@ class RunConfig:
     resume: str | None = None
 
 
+statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell and exits with the worst
+
+
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
     from benchmarks import cell  # imported late: a typing mistake on the command line should not wait for torch
 
     try:
         config = checked(cfg)
-        if config.resume:
-            overrides = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
-            if overrides:
-                raise UserError(f"resume= takes the run's own settings; leave out {', '.join(overrides)}")
+        if config.resume is not None:
+            others = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+            if others:
+                raise UserError(f"resume= takes the run's own settings; leave out {', '.join(others)}")
             status = cell.resume(config.resume, makers)
         else:
             methods = selected_methods(cfg, config)
@@ -63,8 +69,7 @@ def main(cfg: DictConfig) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 2
-    if status:
-        sys.exit(status)
+    statuses.append(status)
 
 
 def checked(cfg: DictConfig) -> RunConfig:
@@ -73,28 +78,38 @@ def checked(cfg: DictConfig) -> RunConfig:
     unknown = sorted(set(cfg) - known)
     if unknown:
         raise UserError(f"unknown key(s) {', '.join(map(str, unknown))}; the keys are {', '.join(sorted(known))}")
+    empty = [group for group in ("model", "dataset", "method") if not isinstance(cfg[group], DictConfig)]
+    if empty:
+        raise UserError(f"{empty[0]} must name a file of conf/{empty[0]}, got {cfg[empty[0]]!r}")
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(RunConfig), cfg))
     except OmegaConfBaseException as error:
-        raise UserError(str(error).splitlines()[0]) from error
+        raise UserError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     for key in ("node_budget", "repeats", "max_new_tokens"):
         value = getattr(config, key)
         if value is not None and value < 1:
             raise UserError(f"{key} must be at least 1, got {value}")
-    if config.temperature < 0:
-        raise UserError(f"temperature must be at least 0, got {config.temperature}")
+    if not (isfinite(config.temperature) and config.temperature >= 0):
+        raise UserError(f"temperature must be at least 0 and finite, got {config.temperature}")
+    if config.resume == "":
+        raise UserError("resume= is empty; name the run folder to finish")
     return config
 
 
 def selected_methods(cfg: DictConfig, config: RunConfig) -> dict[str, dict]:
-    """Name -> drafter config, `ar` first. `method=` and its overrides serve a name of `compare` that equals its own."""
+    """Name -> drafter config, `ar` first. `method=` and its overrides serve their own name in `compare`."""
     chosen = OmegaConf.to_container(cfg.method, resolve=True)
-    unknown = sorted(set(chosen) - {"name", "drafter"})
-    if unknown:
-        raise UserError(f"unknown method key(s) {', '.join(unknown)}; a method has name and drafter")
-    methods = {}
-    for name in dict.fromkeys(["ar", *(config.compare or [chosen["name"]])]):
-        methods[name] = chosen["drafter"] if name == chosen["name"] else _method_config(name)
+    if set(chosen) != {"name", "drafter"} or not isinstance(chosen["name"], str):
+        raise UserError(f"a method has a name (text) and a drafter; got the keys {', '.join(map(str, chosen))}")
+    name, drafter = chosen["name"], chosen["drafter"]
+    names = list(dict.fromkeys([BASELINE, *(config.compare or [name])]))
+    if name not in names and cfg.method != hydra.compose("config").method:
+        raise UserError(
+            f"compare does not list {name}, so what is set for method would be ignored; list it or leave it"
+        )
+    methods = {n: drafter if n == name else _method_config(n) for n in names}
+    if name == BASELINE and drafter != _method_config(BASELINE):
+        raise UserError(f"the name {BASELINE} belongs to plain decoding; call the method something else")
     return methods
 
 
@@ -112,13 +127,19 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
     for name, drafter in methods.items():
         make = partial(hydra.utils.instantiate, drafter, _convert_="all")
         try:
-            make()
+            one = make()
         except (HydraException, TypeError, ValueError) as error:
-            cause = error.__cause__ or error
-            raise UserError(f"method {name}: {str(cause).splitlines()[0]}") from error
+            raise UserError(f"method {name}: {first_line(error.__cause__ or error)}") from error
+        if not all(hasattr(one, part) for part in ("begin", "draft", "observe", "top_k", "overdraft")):
+            raise UserError(f"method {name}: its drafter config makes a {type(one).__name__}; set drafter._target_")
         made[name] = make
     return made
 
 
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 if __name__ == "__main__":
     main()
+    sys.exit(max(statuses, default=0))

@@ -30,6 +30,8 @@ class PromptLookupDrafter:
             raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
         if not 1 <= min_ngram <= max_ngram:
             raise ValueError(f"1 <= min_ngram <= max_ngram must hold, got {min_ngram} and {max_ngram}")
+        if num_tokens < 1:
+            raise ValueError(f"num_tokens must be >= 1, got {num_tokens}")
         self.variant, self.num_tokens = variant, num_tokens
         self._matcher = ContextMatcher(range(max_ngram, min_ngram - 1, -1), max_match=num_tokens)
 

@@ -19,7 +19,7 @@ from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_mo
 from benchmarks.prompts import render
 from benchmarks.records import RunFolder
 from benchmarks.tables import cell_table, markdown, rich_tables
-from goose.engine.lm import TreeLM
+from goose.engine.lm import ATTENTIONS, TreeLM
 from goose.engine.verify import Sampling
 
 # A text of no dataset, so that warming up never sees a measured prompt.
@@ -31,10 +31,10 @@ Makers = Callable[[dict[str, dict]], dict[str, Callable]]
 def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
     made = makers(methods)
-    loaded, prompts, header = _prepare(settings)
+    loaded, lm, prompts, header = _prepare(settings)
     header = {"config": header.pop("config"), "methods": methods, **header}
     folder = RunFolder.create(settings["runs_dir"], f"{loaded.name}-{header['dataset']['name']}", header)
-    return _run(folder, loaded, prompts, made)
+    return _run(folder, loaded, lm, prompts, made)
 
 
 def resume(path: str, makers: Makers) -> int:
@@ -42,24 +42,35 @@ def resume(path: str, makers: Makers) -> int:
     folder = RunFolder.open(path)
     if folder.is_complete:
         raise UserError(f"{path} is complete; there is nothing to resume")
+    missing = [key for key in ("config", "methods", "environment") if key not in folder.header]
+    if missing:
+        raise UserError(f"{path}: cell.json lacks {', '.join(missing)}; it was not written by this harness, start anew")
     methods = folder.header["methods"]
     warm = [name for name, drafter in methods.items() if _is_warm(drafter)]
     if warm:
         raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
     made = makers(methods)
-    loaded, prompts, header = _prepare(folder.header["config"])
-    for key in ("model", "dataset", "prompts_sha256"):
+    loaded, lm, prompts, header = _prepare(folder.header["config"])
+    for key in ("model", "dataset"):
         if header[key] != folder.header[key]:
-            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {header[key]}")
+            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {header[key]}; start anew")
+    if header["prompts_sha256"] != folder.header["prompts_sha256"]:
+        raise UserError(f"the prompts of {path} are rendered differently now; start anew")
     then, now = fingerprint(folder.header["environment"]), fingerprint(header["environment"])
     differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
     if differing:
         raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
-    return _run(folder, loaded, prompts, made)
+    return _run(folder, loaded, lm, prompts, made)
 
 
-def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, list[CellPrompt], dict]:
-    """The model, the prompts, and the record's header with every setting resolved."""
+def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPrompt], dict]:
+    """The model, its verifier, the prompts, and the record's header with every setting resolved."""
+    absent = {"prompt_style", "max_new_tokens"} - set(settings["dataset"])
+    if absent:
+        raise UserError(f"dataset lacks the key(s) {', '.join(sorted(absent))}; see conf/dataset")
+    attention = settings["attention"]
+    if attention not in ATTENTIONS:
+        raise UserError(f"attention={attention} cannot apply a tree mask; choose one of {', '.join(ATTENTIONS)}")
     data_config = dict(settings["dataset"])
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
@@ -71,6 +82,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, list[CellPrompt], d
         raise UserError(f"dataset: {error}") from error
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
     loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
+    lm = TreeLM(loaded.model, attention=attention)
     rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
     prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
@@ -83,16 +95,15 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, list[CellPrompt], d
         "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
         "environment": describe(loaded.device),
     }
-    return loaded, prompts, header
+    return loaded, lm, prompts, header
 
 
-def _run(folder: RunFolder, loaded: LoadedModel, prompts: list[CellPrompt], made: dict[str, Callable]) -> int:
+def _run(
+    folder: RunFolder, loaded: LoadedModel, lm: TreeLM, prompts: list[CellPrompt], made: dict[str, Callable]
+) -> int:
     console = Console()
     config = folder.header["config"]
-    try:
-        lm = TreeLM(loaded.model, attention=config["attention"])
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
     sampling = Sampling(config["temperature"], config["seed"])
     settings = Settings(
         config["node_budget"],
@@ -112,7 +123,12 @@ def _run(folder: RunFolder, loaded: LoadedModel, prompts: list[CellPrompt], made
             progress.update(task, advance=1, description=f"{line['prompt_id']} {line['method']}")
 
         warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
-        run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+        try:
+            run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+        except KeyboardInterrupt:
+            progress.stop()
+            console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
+            return 130
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
     folder.finish({"divergences": found})
@@ -130,7 +146,6 @@ def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Con
         console.print(f"notice: {text}", markup=False)
     for text in table.problems:
         console.print(f"problem: {text}", markup=False, style="bold red")
-    console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
     return 1 if table.problems else 0
 
 

@@ -5,6 +5,7 @@ accepted path and the parts of the time. It computes no metric (metrics.py) and 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from goose.engine.decode import Drafter, Generation, decode
 from goose.engine.verify import NonFiniteLogits, Sampling
 
 BASELINE = "ar"
+PROMPT_ERRORS = (NonFiniteLogits, torch.OutOfMemoryError, ValueError)  # fail one prompt, not the cell
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,10 @@ def run_cell(
     plan = [job for job in schedule(prompts, list(drafters), settings.repeats) if job.key not in done]
     if not plan:
         return
+    n_warm_up = min(16, settings.max_new_tokens)
     for make in drafters.values():
-        decode(
-            lm,
-            warm_up_ids,
-            make(),
-            max_new_tokens=min(16, settings.max_new_tokens),
-            node_budget=settings.node_budget,
-            sampling=settings.sampling,
-        )
+        with suppress(*PROMPT_ERRORS):  # what is wrong will show in the measured prompts, and be recorded there
+            decode(lm, warm_up_ids, make(), max_new_tokens=n_warm_up, node_budget=settings.node_budget)
     measured = {name: make() for name, make in drafters.items()}
     for job in plan:
         line = _measure(lm, job, measured[job.method], settings)
@@ -108,9 +105,9 @@ def _measure(lm, job: Job, drafter: Drafter, settings: Settings) -> dict:
             node_budget=settings.node_budget,
             sampling=settings.sampling,
         )
-    except (NonFiniteLogits, torch.OutOfMemoryError, ValueError) as error:
+    except PROMPT_ERRORS as error:
         # A failed prompt is a line without timings, never a line with somebody else's.
-        return {**line, "error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
     return {**line, "error": None, **_recorded(generation)}
 
 

@@ -71,9 +71,14 @@ def mean_of_ratios(turns: Turns, baseline: Turns) -> float | None:
 
 
 def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[float, float] | None:
-    """95 % interval of the speed-up: paired bootstrap over prompts (BCa), ratio of totals; None below two prompts."""
+    """95 % interval of the speed-up: paired bootstrap over prompts (BCa), ratio of totals.
+
+    None where the prompts show no spread: fewer than two with a step, or all alike.
+    """
     columns = _per_prompt(turns, baseline)
-    if len(columns[0]) < 2 or speed_up(turns, baseline) is None:
+    columns = tuple(column[columns[2] > 0] for column in columns)  # a prompt without a step has nothing to resample
+    ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
+    if np.ptp(ratios) == 0:  # below two prompts, or all alike: no spread to resample
         return None
 
     def statistic(e, s, e0, s0, axis=-1):
@@ -158,9 +163,11 @@ def acceptance_by_source(turns: Turns) -> dict[str, SourceCounts]:
     counts = np.zeros((3, n_sources), dtype=np.int64)
     for turn in turns:
         columns = turn["steps"]
-        for sources, parents, path in zip(columns["sources"], columns["parents"], columns["path"], strict=True):
+        names = ("sources", "parents", "path", "emitted")
+        for sources, parents, path, emitted in zip(*(columns[name] for name in names), strict=True):
             if len(sources) == 1:
                 continue
+            path = path[: emitted + 1]  # nodes behind a stop id or the limit were not accepted into the output
             sources, parents = np.array(sources[1:]), np.array(parents[1:])
             accepted = np.isin(np.arange(1, len(sources) + 1), path)
             for row, nodes in enumerate((sources, sources[np.isin(parents, path)], sources[accepted])):
@@ -213,9 +220,12 @@ class Losslessness:
         return ", ".join(parts)
 
 
-def losslessness(turns: Turns, method: str, divergences: Sequence[dict]) -> Losslessness:
-    """Outputs equal to plain decoding's; the others by the verdict recorded for them (benchmarks/lossless.py)."""
-    outputs = {(turn["prompt_id"], turn["repeat"]) for turn in turns}
-    differ = [d for d in divergences if d["method"] == method and (d["prompt_id"], d["repeat"]) in outputs]
+def losslessness(lines: Sequence[dict], method: str, divergences: Sequence[dict]) -> Losslessness:
+    """Outputs equal to plain decoding's; the others by the verdict recorded for them (benchmarks/lossless.py).
+
+    Over all that the method finished, also where another method failed.
+    """
+    outputs = {(x["prompt_id"], x["repeat"]) for x in lines if x["method"] == method and x["error"] is None}
+    differ = [d for d in divergences if d["method"] == method]
     n_ties = sum(d["verdict"] == "tie" for d in differ)
     return Losslessness(len(outputs), len(outputs) - len(differ), n_ties)

@@ -88,8 +88,7 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     if is_tiny:
         return _load_tiny(spec, device, dtype)
     location = _locate(spec)
-    # One commit for config, tokenizer and weights; local folders have none and ignore it.
-    pin = {"revision": location.commit or "main", "local_files_only": location.local_only, "trust_remote_code": False}
+    pin = _pin(location)
     config = _checked_config(location, pin)
     tokenizer = _load_tokenizer(location, pin)
     # On CPU no map: transformers would want accelerate for it, and the weights are in the right place anyway.
@@ -97,6 +96,14 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
     revision = f"hub:{location.commit}" if location.commit else _folder_revision(location)
     return LoadedModel(model, tokenizer, spec.name, location.source, revision, "pretrained", dtype, device)
+
+
+def load_tokenizer(spec: ModelSpec) -> Any:
+    """The model's tokenizer alone, to read a record's ids."""
+    if spec.source == "tiny" and not spec.path:
+        return tiny_tokenizer()
+    location = _locate(spec)
+    return _load_tokenizer(location, _pin(location))
 
 
 def _load_tiny(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
@@ -197,6 +204,11 @@ def _within(deadline_s: float, call: Callable[[], Any]) -> Any:
         return future.result(deadline_s)
     except TimeoutError as error:
         raise TimeoutError(str(error) or f"no answer within {deadline_s:.0f} s") from error
+
+
+def _pin(location: _Location) -> dict[str, Any]:
+    """One commit for config, tokenizer and weights; local folders have none and ignore it."""
+    return {"revision": location.commit or "main", "local_files_only": location.local_only, "trust_remote_code": False}
 
 
 def _checked_config(location: _Location, pin: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
+from benchmarks.errors import UserError
 from goose.drafter import GooseDrafter
 from goose.engine.cache import TreeCache
 from goose.engine.decode import decode
@@ -99,6 +100,8 @@ def host_work_ms(lm: TreeLM, prompts: Sequence[Sequence[int]], n_new: int, node_
             if tree.n_nodes >= node_budget // 2:
                 parts = {name: getattr(steps, f"{name}_s")[i] for name in ("draft", "walk", "observe")}
                 rows.append({**parts, "mask": _seconds_of_mask(tree)})
+    if not rows:
+        raise UserError(f"no step drew {node_budget // 2} nodes; measure on more prompts or more new tokens")
     parts = {name: 1e3 * median(row[name] for row in rows) for name in rows[0]}
     return {**parts, "sum": 1e3 * median(sum(row.values()) for row in rows)}
 
@@ -112,7 +115,7 @@ def _seconds_of_mask(tree: DraftTree) -> float:
 
 
 def commit_us(lm: TreeLM, context: int, n_path: int = 8, repeats: int = 300) -> float:
-    """Median microseconds of committing a scattered path behind `context` committed tokens, on the model's K/V shape."""
+    """Median microseconds of committing a scattered path behind `context` tokens, on the model's K/V shape."""
     config = lm.model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     devices = [lm.device] * config.num_hidden_layers

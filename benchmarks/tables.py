@@ -13,6 +13,7 @@ from benchmarks import metrics
 from benchmarks.harness import BASELINE
 
 NOT_AVAILABLE = "n/a"
+FEW_PROMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
     """The table of a cell from its run folder's header and lines."""
     methods = list(header["methods"])
     turns = metrics.common_turns(lines, methods)
-    speed, drafts, times, notices, problems = [], [], [], [], []
+    speed, drafts, times, outputs, notices, problems = [], [], [], [], [], []
+    verdicts = {method: metrics.losslessness(lines, method, divergences) for method in methods}
     for method in methods:
-        own = turns[method]
-        verdict = metrics.losslessness(own, method, divergences)
-        speed.append(_speed_row(method, own, turns[BASELINE], verdict))
+        own, verdict = turns[method], verdicts[method]
+        trusted = not (verdict.broken or verdicts[BASELINE].broken)
+        speed.append(_speed_row(method, own, turns[BASELINE], trusted))
         drafts.append(_draft_row(method, own))
-        times.append(_time_row(method, own, turns[BASELINE], verdict))
+        times.append(_time_row(method, own, turns[BASELINE], trusted))
+        outputs.append({"method": method, "output": str(verdict)})
         failed = [line for line in lines if line["method"] == method and line["error"] is not None]
         if failed:
             problems.append(f"{method}: {len(failed)} failed, first {failed[0]['prompt_id']}: {failed[0]['error']}")
@@ -48,16 +51,18 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
             notices.append(
                 f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats"
             )
+    if not turns[BASELINE] and any(line["error"] is None for line in lines):
+        problems.append("no prompt was finished by every method, so there is nothing to compare")
     blocks = {
         "speed": speed,
         "drafts": drafts,
         "milliseconds of a step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
+        "output against plain decoding's": outputs,
     }
     return CellTable(blocks, _conditions(header, lines, turns), notices, problems)
 
 
-def _speed_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
-    trusted = not verdict.broken
+def _speed_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:
     interval = metrics.speed_up_interval(own, baseline) if trusted and method != BASELINE else None
     return {
         "method": method,
@@ -67,7 +72,6 @@ def _speed_row(method: str, own: list[dict], baseline: list[dict], verdict: metr
         "MAL": _number(metrics.mean_acceptance_length(own), 2),
         "tau": _number(metrics.tau(own), 2),
         "nodes": _number(metrics.nodes_per_step(own)[0], 1),
-        "output": str(verdict),
     }
 
 
@@ -81,23 +85,24 @@ def _draft_row(method: str, own: list[dict]) -> dict[str, str]:
         "empty": _percent(metrics.empty_draft_share(own)),
         "accepted": _percent(metrics.draft_acceptance(own)),
         "p_s": _percent(sources["context"].acceptance),
-        "p_s|t": _percent(sources["context"].conditional_acceptance),
+        "p_s*": _percent(sources["context"].conditional_acceptance),
         "p_t": _percent(sources["adjacency"].acceptance),
-        "p_t|t": _percent(sources["adjacency"].conditional_acceptance),
+        "p_t*": _percent(sources["adjacency"].conditional_acceptance),
     }
 
 
-def _time_row(method: str, own: list[dict], baseline: list[dict], verdict: metrics.Losslessness) -> dict[str, str]:
+def _time_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:
     parts = metrics.step_milliseconds(own)
     row = {part.removesuffix("_s"): _number(parts.get(part), 2) for part in metrics.STEP_PARTS}
-    mean_ratio = "broken" if verdict.broken else _number(metrics.mean_of_ratios(own, baseline), 2, "x")
-    return {"method": method, **row, "drafter": _percent(metrics.draft_overhead(own)), "mean ratio": mean_ratio}
+    mean_ratio = "broken" if not trusted else _number(metrics.mean_of_ratios(own, baseline), 2, "x")
+    return {"method": method, **row, "drafter": _percent(metrics.draft_overhead(own)), "ratio": mean_ratio}
 
 
 def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]]) -> str:
     model, data, env, config = header["model"], header["dataset"], header["environment"], header["config"]
     n_prompts = len({turn["prompt_id"] for turn in turns[BASELINE]})
     n_all = len({line["prompt_id"] for line in lines})
+    few = f"an interval from {n_prompts} prompts is little more than their range; " if n_prompts < FEW_PROMPTS else ""
     sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
     return (
         f"{model['name']} ({model['weights']}, {model['dtype']}, attention {config['attention']}) on {env['device']}"
@@ -105,9 +110,9 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
         f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
         f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
-        "tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "
-        "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): accepted/drafted; "
-        "|t: accepted/tested"
+        f"{few}tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "
+        "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): "
+        "accepted/drafted; *: accepted/tested"
     )
 
 
@@ -130,9 +135,13 @@ def markdown(table: CellTable) -> str:
     for title, rows in table.blocks.items():
         head = list(rows[0])
         body = [head, ["---", *["---:"] * (len(head) - 1)], *(list(row.values()) for row in rows)]
-        blocks.append(f"{title}:\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in body))
+        blocks.append(f"{title}:\n\n" + "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in body))
     notes = [f"- {text}" for text in [*table.problems, *table.notices]]
     return "\n\n".join([*blocks, table.conditions.replace("\n", "  \n"), *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", r"\|")
 
 
 def _number(value: float | None, digits: int, unit: str = "") -> str:

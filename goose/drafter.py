@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
+import numpy as np
+
+from goose.allocation import harmonic_allocation, linear_allocation, optimal_allocation
 from goose.engine.decode import Prefill
-from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree, TreeBuilder, chain, single_node
+from goose.engine.tree import ADJACENCY, CONTEXT, SOURCE_NAMES, DraftTree, TreeBuilder, chain, single_node
 from goose.engine.verify import Scored, Verdict
 from goose.sources.context import ContextMatcher
 from goose.sources.transition import AdjacencyTable
@@ -20,6 +23,11 @@ from goose.sources.transition import AdjacencyTable
 EXTENSION_CONFIDENCE = 0.6  # above it a chain is grown by further matching
 BUDGET_MODES = ("strict", "elastic")
 BYPASSES = ("saturate", "linear", "off")
+ALLOCATIONS = ("harmonic", "linear", "optimal")
+
+# Where p_s and p_t start at every request, as nodes (accepted, tried): Beta(1, 1) and Beta(1, 3), means 1/2 and 1/4.
+# So neither is ever 0 or 1, and a few steps outweigh them.
+PRIOR_NODES = {CONTEXT: (1, 2), ADJACENCY: (1, 4)}
 
 
 class GooseDrafter:
@@ -30,6 +38,8 @@ class GooseDrafter:
         elastic = the reference's B + int((max_chain - B) c) tokens, up to max_chain + 1 nodes.
     bypass: saturate (the reference): a confident chain takes the whole budget · linear (the paper's prose): a long,
         agreed match is verified as a chain alone · off: c = 0 always.
+    allocation: how spine branches are shared out among the spine nodes: harmonic (the reference) · linear, optimal
+        (proposition 2 and the exact optimum, at this request's own p_s and p_t so far).
     rho: 0 leaves the spine without branches. max_chain: limit of a chain grown by repeated matching.
     ema_alpha, ema_initial, spine_tiers: the running spine acceptance that picks r0: tiers for < 0.2, < 0.4, otherwise.
     """
@@ -43,6 +53,7 @@ class GooseDrafter:
         use_adjacency: bool = True,
         budget_mode: str = "strict",
         bypass: str = "saturate",
+        allocation: str = "harmonic",
         rho: float = 0.5,
         max_depth: int = 6,
         min_score: float = 0.01,
@@ -55,13 +66,22 @@ class GooseDrafter:
             raise ValueError(f"budget_mode must be one of {BUDGET_MODES}, got {budget_mode!r}")
         if bypass not in BYPASSES:
             raise ValueError(f"bypass must be one of {BYPASSES}, got {bypass!r}")
-        if not 0 <= rho <= 1 or len(spine_tiers) != 3:
-            raise ValueError(f"rho must lie in [0, 1] and spine_tiers hold 3 shares, got {rho} and {list(spine_tiers)}")
+        if allocation not in ALLOCATIONS:
+            raise ValueError(f"allocation must be one of {ALLOCATIONS}, got {allocation!r}")
+        shares = {"rho": rho, "min_score": min_score, "ema_alpha": ema_alpha, "ema_initial": ema_initial}
+        for name, share in {**shares, **{f"spine_tiers[{i}]": tier for i, tier in enumerate(spine_tiers)}}.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {share!r}")
+        if len(spine_tiers) != 3 or not max_depth >= 1 or not max_chain >= 1:
+            raise ValueError(
+                "spine_tiers holds 3 shares, max_depth and max_chain are >= 1; "
+                f"got {list(spine_tiers)}, {max_depth!r} and {max_chain!r}"
+            )
         if not (use_context or use_adjacency):
             raise ValueError("use_context and use_adjacency are both off: nothing is left to draft from")
         self.context = (context or ContextMatcher()) if use_context else None
         self.table = (table or AdjacencyTable()) if use_adjacency else None
-        self.budget_mode, self.bypass, self.rho = budget_mode, bypass, rho
+        self.budget_mode, self.bypass, self.allocation, self.rho = budget_mode, bypass, allocation, rho
         self.max_depth, self.min_score, self.max_chain = max_depth, min_score, max_chain
         self.ema_alpha, self.ema_initial, self.spine_tiers = ema_alpha, ema_initial, tuple(spine_tiers)
         self.ema = ema_initial
@@ -71,6 +91,9 @@ class GooseDrafter:
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         self.ema = self.ema_initial
+        self._n_accepted, self._n_tried = np.zeros((2, len(SOURCE_NAMES)), dtype=np.int64)
+        for source, counts in PRIOR_NODES.items():
+            self._n_accepted[source], self._n_tried[source] = counts
         self._previous: int | None = prompt_ids[-1]
         if self.context:
             self.context.reset()
@@ -105,6 +128,10 @@ class GooseDrafter:
             if n_spine:
                 rate = int(is_spine[verdict.path].sum()) / n_spine
                 self.ema = self.ema_alpha * rate + (1 - self.ema_alpha) * self.ema
+            if self.allocation != "harmonic":
+                n_sources = len(SOURCE_NAMES)
+                self._n_accepted += np.bincount(tree.sources[verdict.path[1:]], minlength=n_sources)
+                self._n_tried += np.bincount(tree.sources[tried_nodes(tree, verdict.path)], minlength=n_sources)
         if self.table is not None:
             # The reference writes the root's own bigram after a chain or a plain step, not after a tree.
             root_previous = None if self._tree_route and tree.n_nodes > 1 else self._previous
@@ -146,11 +173,20 @@ class GooseDrafter:
         frontier: deque[tuple[int, float]] = deque()  # branch nodes above the depth limit, with their scores
         self._branch(builder, 0, previous, n_branches - on_spine, spine_tokens[:1] if spine else [], frontier)
         if on_spine:
-            for i, width in enumerate(harmonic_allocation(on_spine, len(spine))):
+            for i, width in enumerate(self._spine_widths(on_spine, len(spine))):
                 parent_token = builder.tokens[builder.parents[spine[i]]]
                 self._branch(builder, spine[i], parent_token, width, spine_tokens[i + 1 : n_spine][:1], frontier)
         self._grow(builder, frontier, total)
         return builder.build() if builder.n_nodes > 1 else single_node(root)
+
+    def _spine_widths(self, n_branches: int, n_spine: int) -> list[int]:
+        """How many branches each of the n_spine >= 1 spine nodes gets, top down."""
+        if self.allocation == "harmonic":
+            return harmonic_allocation(n_branches, n_spine)
+        allocate = linear_allocation if self.allocation == "linear" else optimal_allocation
+        p_s, p_t = (float(self._n_accepted[source] / self._n_tried[source]) for source in (CONTEXT, ADJACENCY))
+        # The root's share is rho's. Below it, spine nodes 1..s are depths 0..s-1 of a spine of s - 1 nodes.
+        return allocate(n_spine - 1, n_branches, p_s, p_t)
 
     def _branch(self, builder, node: int, previous: int, width: int, skip: list[int], frontier: deque) -> None:
         """Up to `width` adjacency successors of `node` as its children, best first, those in `skip` left out."""
@@ -190,14 +226,13 @@ def spine_share(ema: float, tiers: Sequence[float]) -> float:
     return low if ema < 0.2 else middle if ema < 0.4 else high
 
 
-def harmonic_allocation(n_branches: int, n_spine: int) -> list[int]:
-    """How many branches each spine node gets, top down: share / i, at least one while any are left.
+def tried_nodes(tree: DraftTree, path: Sequence[int]) -> np.ndarray:
+    """bool[n]: the nodes whose turn came on the walk: their parent was accepted and no sibling before them was.
 
-    The reference's stand-in for proposition 2's linear decay.
+    p_s and p_t of the propositions are accepted / tried. Accepted / tested, as the tables report it, also counts the
+    siblings behind the accepted one, most of all the branches of every spine node that the walk went past.
     """
-    total_weight = sum(1 / i for i in range(1, n_spine + 1))
-    allocation = []
-    for i in range(1, n_spine + 1):
-        width = min(max(1, int(n_branches * (1 / i) / total_weight)), n_branches - sum(allocation))
-        allocation.append(width)
-    return allocation
+    last_tried = np.full(tree.n_nodes, -1)  # per parent
+    last_tried[path[:-1]] = path[1:]
+    last_tried[path[-1]] = tree.n_nodes
+    return np.arange(tree.n_nodes) <= np.where(tree.parents < 0, -1, last_tried[tree.parents])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from toy import P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
 
 from goose.engine.lm import FAMILIES, TreeLM, refusal
 from goose.engine.tree import CONTEXT, DraftTree, chain, single_node
+from toy import P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
 
 PROMPT13 = [*TREE7_PROMPT, 41, 3, 3, 60]
 ATTENTIONS = ["grouped", "sdpa", "eager"]
@@ -62,7 +62,10 @@ def test_positions_counted_by_index_would_break_the_branches(models, family, mon
     model = models[family]
     lm = started(model, TREE7_PROMPT)
     forward = lm._forward
-    sequential = lambda tokens, positions, mask: forward(tokens, 9 + torch.arange(tokens.shape[1])[None], mask)  # noqa: E731
+
+    def sequential(tokens, positions, mask):
+        return forward(tokens, 9 + torch.arange(tokens.shape[1])[None], mask)
+
     monkeypatch.setattr(lm, "_forward", sequential)
     error = (lm.score(TREE7) - expected_rows(model, TREE7_PROMPT, TREE7)).abs().amax(-1)
     assert (error[:2] < 1e-4).all()  # nodes 0 and 1 stand at their depth
@@ -102,12 +105,13 @@ def test_scoring_leaves_no_trace_until_a_commit(models):
 @pytest.mark.parametrize("buckets", BUCKETS)
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_padding_to_a_bucket_changes_no_real_row_and_leaves_nothing_non_finite(models, attention, buckets):
-    """Case 6. The block is poisoned first: a row that reads what was never written shows."""
+    """Case 6. Another request has left large numbers in every row, so a row that should be hidden shows."""
     model = models["llama"]
-    lm = TreeLM(model, attention=attention, buckets=buckets)
-    lm.prefill(P0, 64)
-    lm.score(random_tree(np.random.default_rng(2), 3, 40, 64))  # leaves rows behind
-    lm.prefill(TREE7_PROMPT, 64)
+    lm = started(model, P0, attention=attention, buckets=buckets)
+    with torch.inference_mode():
+        for block in lm._cache._blocks:
+            block.fill_(1e4)
+    lm.prefill(TREE7_PROMPT, 9)
     scored = lm.score(TREE7)
     assert scored.shape == (7, 64)
     assert worst(scored, expected_rows(model, TREE7_PROMPT, TREE7)) < 1e-4

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import PARENTS7, TREE7, TREEC
 
 from goose.engine.tree import (
     ADJACENCY,
@@ -18,6 +17,7 @@ from goose.engine.tree import (
     chain,
     single_node,
 )
+from toy import PARENTS7, TREE7, TREEC
 
 many = settings(max_examples=60, deadline=None)
 

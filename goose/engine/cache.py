@@ -24,6 +24,7 @@ class TreeCache:
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # per layer views [1, kv heads, capacity, head dim]
         self.capacity = 0
         self.n_committed = 0
+        self.n_in_flight = 0  # rows behind the committed ones that the next forward keeps: a tree grown in layers
 
     def reset(self, capacity: int) -> None:
         """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough."""
@@ -45,8 +46,9 @@ class TreeCache:
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes rows [1, kv heads, n, head dim] behind the committed ones; returns all rows so far, as views."""
-        start, end = self.n_committed, self.n_committed + keys.shape[2]
+        """Writes rows [1, kv heads, n, head dim] behind all that are kept; returns all rows so far, as views."""
+        start = self.n_committed + self.n_in_flight
+        end = start + keys.shape[2]
         k, v = self._layers[layer]
         k[:, :, start:end] = keys
         v[:, :, start:end] = values
@@ -56,7 +58,7 @@ class TreeCache:
         return self.n_committed
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keeps the rows `path` (increasing indices into the last forward) and drops the others."""
+        """Keeps the rows `path` (increasing indices into the tree in flight) and drops the others."""
         start, n = self.n_committed, len(path)
         if path[-1] != n - 1:  # otherwise the path is a prefix and its rows already lie in place
             for block in self._blocks:

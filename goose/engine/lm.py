@@ -5,7 +5,7 @@ rule and no text. Full-attention decoders of the Llama, Qwen2, Qwen3 and Mistral
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -117,36 +117,56 @@ class TreeLM:
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> torch.Tensor:
         """Logits [n, V]: row i is the target's distribution after the context and node i's ancestors and node i."""
+        return self.extend(tree, 0)
+
+    @torch.inference_mode()
+    def extend(
+        self, tree: DraftTree, first: int, head: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Logits [n - first, V] of the nodes first, first + 1, ... of a tree whose earlier nodes were scored before.
+
+        For a tree that is grown in layers: since the last commit, each earlier node was scored by `score` or `extend`
+        at its index, so its K/V lie there and are not computed again. `head`: what takes the place of the model's
+        own head, from hidden states [n - first, hidden].
+        """
         self._prompt_hidden = None
-        n = tree.n_nodes
+        n = tree.n_nodes - first
         start = self._cache.n_committed
         width = next((b for b in self._buckets if b >= n), n)
-        if start + width > self._cache.capacity:
-            raise ValueError(f"{start} committed + {width} nodes exceed the cache's {self._cache.capacity} rows")
-        tokens, positions = tree.tokens, start + tree.depths
-        if width > n:  # padded nodes repeat the root: a real token at a real position
+        if start + first + width > self._cache.capacity:
+            nodes = f"{start} committed + {first + width} nodes"
+            raise ValueError(f"{nodes} exceed the cache's {self._cache.capacity} rows")
+        tokens, positions = tree.tokens[first:], start + tree.depths[first:]
+        if width > n:  # padded nodes repeat the first one: a real token at a real position
             tokens = np.concatenate([tokens, np.repeat(tokens[:1], width - n)])
             positions = np.concatenate([positions, np.repeat(positions[:1], width - n)])
-        hidden = self._forward(
-            torch.from_numpy(tokens).to(self.device)[None],
-            torch.from_numpy(positions).to(self.device)[None],
-            self._tree_mask(tree, width),
-        )
-        return self._head(hidden[:n])
+        self._cache.n_in_flight = first
+        try:
+            hidden = self._forward(
+                torch.from_numpy(tokens).to(self.device)[None],
+                torch.from_numpy(positions).to(self.device)[None],
+                self._tree_mask(tree, first, width),
+            )
+        finally:
+            self._cache.n_in_flight = 0
+        return (head or self._head)(hidden[:n])
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         """Keeps the K/V of the accepted path of the last scored tree: node indices, increasing, root first."""
         self._cache.commit(path)
 
-    def _tree_mask(self, tree: DraftTree, width: int) -> torch.Tensor | None:
-        """Additive mask [1, 1, repeats * width, L]: the committed rows, ancestors and self visible, the rest -inf."""
-        if width == 1 and self._attention == GROUPED:
+    def _tree_mask(self, tree: DraftTree, first: int, width: int) -> torch.Tensor | None:
+        """Additive mask [1, 1, repeats * width, L] of the nodes from `first` on, padded to `width` rows.
+
+        The committed rows, ancestors and self are visible (0), all else is -inf.
+        """
+        if first == 0 and width == 1 and self._attention == GROUPED:
             return None
-        n, start = tree.n_nodes, self._cache.n_committed
-        visible = np.eye(width, dtype=bool)  # a padded node sees itself, so that its row is never empty
-        visible[:n, :n] = tree.ancestor_mask
-        mask = torch.zeros((width, start + width), dtype=self.dtype, device=self.device)
+        n, start = tree.n_nodes - first, self._cache.n_committed
+        visible = np.eye(width, first + width, k=first, dtype=bool)  # a padded node sees itself: no row is empty
+        visible[:n, : first + n] = tree.ancestor_mask[first:]
+        mask = torch.zeros((width, start + first + width), dtype=self.dtype, device=self.device)
         mask[:, start:].masked_fill_(torch.from_numpy(~visible).to(self.device), -torch.inf)
         return mask.repeat(self._mask_repeats, 1)[None, None]
 

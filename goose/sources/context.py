@@ -42,7 +42,7 @@ class ContextMatcher:
             raise ValueError(f"n-gram lengths must be >= 1, got {list(lengths)}")
         if max_match < 1 or long_match < 1:
             raise ValueError(f"max_match and long_match must be >= 1, got {max_match} and {long_match}")
-        self.lengths = tuple(sorted(lengths, reverse=True))
+        self.lengths = tuple(sorted(set(lengths), reverse=True))
         self.max_match = max_match
         self.long_match = long_match
         self.match_policy = match_policy

@@ -28,8 +28,8 @@ class AdjacencyTable:
     """
 
     def __init__(self, top_k: int = 10, bigram: bool = True, prefill_harvest: bool = True, state: str = "cold"):
-        if top_k < 1:
-            raise ValueError(f"top_k must be >= 1, got {top_k}")
+        if not isinstance(top_k, int) or top_k < 1:
+            raise ValueError(f"top_k must be a whole number >= 1, got {top_k!r}")
         if state not in ("cold", "warm"):
             raise ValueError(f"state must be 'cold' or 'warm', got {state!r}")
         self.top_k = top_k

@@ -1,0 +1,242 @@
+"""SuffixDecoding: frequency-weighted continuations of the context's own suffix, at every match length.
+
+Source: SuffixDecoding, arXiv 2411.04975, section 3 (its authors' code: snowflakedb/ArcticInference). Every suffix of
+the context that occurred before, up to max_match tokens long, roots a tree of what followed it. Symbols:
+
+    C(N) = count(N) / count(parent of N)   chance of a node, the pattern's own end counted among its occurrences
+    D(N) = C(N) D(parent of N)             path probability, D = 1 at the pattern: the score of a node, the heap's key
+    score(tree) = sum of D over its nodes  expected accepted tokens; of all match lengths the tree of the highest wins
+    MAX_SPEC(p) = alpha p + offset         most nodes behind a match of p tokens
+
+Knows ids only. It does not know the target's scores, and it measures nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice
+
+from goose.engine.decode import Prefill
+from goose.engine.tree import CONTEXT, DraftTree, TreeBuilder
+from goose.engine.verify import Scored, Verdict
+
+SHAPES = ("tree", "chain")
+STATES = ("cold", "warm")
+MAX_STATES = 12  # match states expanded a step, longest first; recorded answers have 9 at most, 2 on average
+
+
+class SuffixIndex:
+    """How often each string of at most `horizon` tokens occurred, and what followed it: a suffix automaton with counts.
+
+    A state stands for all strings that end at the same positions, so they share their count and their continuations;
+    the next state by a token stands for the longer string. A state's link is its longest suffix that ends at more
+    positions: following links from the newest state gives every matching suffix of the text, longest first.
+
+    Deviation: the paper keeps explicit suffix trees of bounded depth. The automaton gives the same counts up to the
+    horizon with at most two states a token instead of one node a token and depth, and needs no copy of the text.
+    """
+
+    ROOT = 0  # the empty string
+
+    def __init__(self, horizon: int):
+        self.horizon = horizon
+        self.following: list[dict[int, int]] = [{}]  # state -> token -> state
+        self.counts = [0]  # state -> occurrences
+        self._links = [-1]
+        self._lengths = [0]  # of the state's longest string
+        self._newest = self.ROOT
+
+    def start(self) -> None:
+        """A new text: no string reaches back over its beginning."""
+        self._newest = self.ROOT
+
+    def append(self, token: int) -> None:
+        """One more token of the text. At most `horizon` counts change; the work is constant on ordinary text."""
+        links, lengths, counts = self._links, self._lengths, self.counts
+        state = self._reached(self._newest, token)
+        # Longer strings than the horizon are not needed: drop them, or a text of one token would update them all.
+        while lengths[links[state]] >= self.horizon:
+            state = links[state]
+        self._newest = state
+        while state != self.ROOT:
+            counts[state] += 1
+            state = links[state]
+
+    def matches(self, max_match: int) -> Iterator[tuple[int, int]]:
+        """(state, match length) of every suffix of the text, one a state, longest first.
+
+        The shorter lengths that share a state share its continuations and may draft fewer, so they are not listed.
+        """
+        state = self._newest
+        while state != self.ROOT:
+            shorter = self._links[state]
+            if self._lengths[shorter] < max_match:
+                yield state, min(self._lengths[state], max_match)
+            state = shorter
+
+    def _reached(self, last: int, token: int) -> int:
+        """The state of the longest string of `last` followed by `token`; made when it is new."""
+        known = self.following[last].get(token)
+        if known is not None:
+            return self._exactly(last, token, known)
+        state = self._new(self._lengths[last] + 1, {}, self.ROOT, 0)
+        while last >= 0 and token not in self.following[last]:
+            self.following[last][token] = state
+            last = self._links[last]
+        if last >= 0:
+            self._links[state] = self._exactly(last, token, self.following[last][token])
+        return state
+
+    def _exactly(self, last: int, token: int, state: int) -> int:
+        """The state of exactly the longest string of `last` and `token`: `state`, or its shorter strings split off."""
+        length = self._lengths[last] + 1
+        if self._lengths[state] == length:
+            return state
+        short = self._new(length, dict(self.following[state]), self._links[state], self.counts[state])
+        self._links[state] = short
+        while last >= 0 and self.following[last].get(token) == state:
+            self.following[last][token] = short
+            last = self._links[last]
+        return short
+
+    def _new(self, length: int, following: dict[int, int], link: int, count: int) -> int:
+        self.following.append(following)
+        self._lengths.append(length)
+        self._links.append(link)
+        self.counts.append(count)
+        return len(self.counts) - 1
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What followed one pattern: nodes numbered from 1 in drafting order, node 0 being the pattern's end."""
+
+    nodes: list[tuple[int, int, float]]  # (parent, token, path probability D)
+    score: float  # sum of D: expected accepted tokens
+
+
+NOTHING = Continuation([], 0.0)
+
+
+class SuffixDrafter:
+    """shape: tree: greedily by path probability (the paper's) · chain: the most frequent token each time.
+
+    max_match: longest suffix looked up. max_spec_factor, max_spec_offset: alpha and offset of MAX_SPEC.
+    min_score: least path probability of a node.
+    state: cold forgets at every request · warm keeps what earlier requests' contexts taught.
+
+    Deviation: the paper keeps two indexes, of the request and of earlier outputs, and drafts from the better; here one
+    index counts both, prompts included (when warm). The tokens of a request's last step never reach it.
+    Deviation: B caps the tree as well; the paper has MAX_SPEC alone.
+    Deviation: in a loop of a few tokens almost every match length is a state of its own, with much the same tree; only
+    the MAX_STATES longest are expanded, which bounds the cost of a step.
+    """
+
+    top_k = 0
+    overdraft = 0
+
+    def __init__(
+        self,
+        shape: str = "tree",
+        max_match: int = 24,
+        max_spec_factor: float = 4.0,
+        max_spec_offset: float = 0.0,
+        min_score: float = 0.1,
+        state: str = "cold",
+    ):
+        if shape not in SHAPES:
+            raise ValueError(f"shape must be one of {SHAPES}, got {shape!r}")
+        if state not in STATES:
+            raise ValueError(f"state must be one of {STATES}, got {state!r}")
+        if max_match < 1:
+            raise ValueError(f"max_match must be >= 1, got {max_match}")
+        if max_spec_factor < 0 or max_spec_factor * max_match + max_spec_offset < 1:
+            raise ValueError(
+                "max_spec_factor must be >= 0 and max_spec_factor x max_match + max_spec_offset >= 1, or nothing is "
+                f"ever drafted; got {max_spec_factor} x {max_match} + {max_spec_offset}"
+            )
+        if not 0 < min_score <= 1:
+            raise ValueError(f"min_score must lie in (0, 1], got {min_score}")
+        self.shape, self.state, self.min_score = shape, state, min_score
+        self.max_match, self.max_spec_factor, self.max_spec_offset = max_match, max_spec_factor, max_spec_offset
+        self._index = self._empty_index()
+
+    def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
+        if self.state == "cold":
+            self._index = self._empty_index()
+        self._index.start()
+        self._n_indexed = 0
+        self._extend(prompt_ids)
+
+    def draft(self, context: Sequence[int], budget: int) -> DraftTree:
+        self._extend(context)
+        builder = TreeBuilder(context[-1], budget)
+        for parent, token, score in self._best(budget - 1).nodes:
+            builder.add(parent, token, CONTEXT, score)
+        return builder.build()
+
+    def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
+        pass
+
+    def _empty_index(self) -> SuffixIndex:
+        return SuffixIndex(horizon=self.max_match + self._max_spec(self.max_match))
+
+    def _extend(self, context: Sequence[int]) -> None:
+        for token in context[self._n_indexed :]:
+            self._index.append(token)
+        self._n_indexed = len(context)
+
+    def _max_spec(self, match_length: int) -> int:
+        # As in the reference, a hair above the product: 0.29 x 100 must give 29.
+        return int(self.max_spec_factor * match_length + self.max_spec_offset + 1e-6)
+
+    def _best(self, n_free: int) -> Continuation:
+        """The continuation of the highest score over all match lengths; of equal ones the longer match's."""
+        best = NOTHING
+        grow = most_likely_tree if self.shape == "tree" else most_frequent_chain
+        for state, match_length in islice(self._index.matches(self.max_match), MAX_STATES):
+            max_nodes = min(n_free, self._max_spec(match_length))
+            if max_nodes <= best.score:  # no node scores above 1: neither this nor a shorter match can be better
+                break
+            continuation = grow(self._index, state, max_nodes, self.min_score)
+            if continuation.score > best.score:
+                best = continuation
+        return best
+
+
+def most_likely_tree(index: SuffixIndex, state: int, max_nodes: int, min_score: float) -> Continuation:
+    """The nodes of the highest path probability, best first, at least min_score each (the paper's expansion)."""
+    following, counts = index.following, index.counts
+    nodes: list[tuple[int, int, float]] = []
+    heap: list[tuple[float, int, int, int, int]] = []  # (-D, arrival, parent, token, state): ties in order of arrival
+    parent, score, n_arrived = 0, 1.0, 0
+    while len(nodes) < max_nodes:
+        for token, child in following[state].items():
+            path_probability = score * counts[child] / counts[state]
+            if path_probability >= min_score:
+                heappush(heap, (-path_probability, n_arrived, parent, token, child))
+                n_arrived += 1
+        if not heap:
+            break
+        negative, _, above, token, state = heappop(heap)
+        score = -negative
+        nodes.append((above, token, score))
+        parent = len(nodes)
+    return Continuation(nodes, sum(score for _, _, score in nodes))
+
+
+def most_frequent_chain(index: SuffixIndex, state: int, max_nodes: int, min_score: float) -> Continuation:
+    """The most frequent token each time, of equally frequent ones the first seen, while D is at least min_score."""
+    following, counts = index.following, index.counts
+    nodes: list[tuple[int, int, float]] = []
+    score = 1.0
+    while len(nodes) < max_nodes and following[state]:
+        options = following[state]
+        token = max(options, key=lambda token: counts[options[token]]) if len(options) > 1 else next(iter(options))
+        child = options[token]
+        score = score * counts[child] / counts[state]
+        if score < min_score:
+            break
+        nodes.append((len(nodes), token, score))
+        state = child
+    return Continuation(nodes, sum(score for _, _, score in nodes))

@@ -1,0 +1,260 @@
+"""What every drafter owes the loop (9, 10, 12, 13), and that every switch of every drafter is read (28).
+
+Adding a drafter to the contract is one line in DRAFTERS; adding a parameter to a drafter is one line in SWITCHES.
+"""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from baselines.autoregressive import AutoregressiveDrafter
+from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
+from baselines.pld import PromptLookupDrafter
+from baselines.suffix import SuffixDrafter
+from baselines.token_recycling import TokenRecyclingDrafter
+from goose.drafter import GooseDrafter
+from goose.engine.decode import decode
+from goose.engine.lm import TreeLM
+from goose.engine.tree import DraftTree
+from goose.engine.verify import Sampling
+from goose.sources.context import ContextMatcher
+from goose.sources.transition import AdjacencyTable
+from toy import P0, StubLM, counter, tiny_model
+
+DRAFTERS = {
+    "ar": AutoregressiveDrafter,
+    "pld hf": lambda: PromptLookupDrafter("hf"),
+    "pld original": lambda: PromptLookupDrafter("original"),
+    "pld vllm": lambda: PromptLookupDrafter("vllm"),
+    "goose strict": GooseDrafter,
+    "goose elastic": lambda: GooseDrafter(budget_mode="elastic"),
+    "goose linear": lambda: GooseDrafter(bypass="linear"),
+    "goose no bypass": lambda: GooseDrafter(bypass="off"),
+    "goose linear allocation": lambda: GooseDrafter(allocation="linear"),
+    "goose optimal allocation": lambda: GooseDrafter(allocation="optimal"),
+    "goose context only": lambda: GooseDrafter(use_adjacency=False),
+    "goose adjacency only": lambda: GooseDrafter(use_context=False),
+    "goose no bigram": lambda: GooseDrafter(table=AdjacencyTable(bigram=False)),
+    "goose no harvest": lambda: GooseDrafter(table=AdjacencyTable(prefill_harvest=False)),
+    "goose warm": lambda: GooseDrafter(table=AdjacencyTable(state="warm")),
+    "goose one-token n-grams": lambda: GooseDrafter(ContextMatcher((1,)), budget_mode="elastic"),
+    "iso 3": lambda: BalancedDrafter(3),
+    "iso 5": lambda: BalancedDrafter(5),
+    "iso 3 elastic": lambda: BalancedDrafter(3, budget_mode="elastic"),
+    "iso 5 elastic": lambda: BalancedDrafter(5, budget_mode="elastic"),
+    "iso mixed": MixedBalancedDrafter,
+    "tr": TokenRecyclingDrafter,
+    "suffix tree": SuffixDrafter,
+    "suffix chain": lambda: SuffixDrafter("chain"),
+    "suffix warm": lambda: SuffixDrafter(state="warm"),
+}
+WARM = {"goose warm", "suffix warm"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    """The models are tiny: on a busy machine threads that wait for each other cost fifty times the work."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+every_drafter = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
+COLD = {name: make for name, make in DRAFTERS.items() if name not in WARM}
+every_cold_drafter = pytest.mark.parametrize("make", COLD.values(), ids=COLD.keys())
+
+REPEATING = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]
+TINY_LM = TreeLM(tiny_model())
+TARGETS = {"counter": (counter(), P0), "tiny": (TINY_LM, REPEATING)}
+
+
+class Watched:
+    """A drafter, and what the contract says about each call of it."""
+
+    def __init__(self, drafter):
+        self.drafter, self.top_k, self.overdraft = drafter, drafter.top_k, drafter.overdraft
+        self.n_drafts = self.n_observed = 0
+
+    def begin(self, prompt_ids, prefill):
+        before = list(prompt_ids)
+        self.drafter.begin(prompt_ids, prefill)
+        assert prompt_ids == before
+
+    def draft(self, context, budget):
+        before = list(context)
+        tree = self.drafter.draft(context, budget)
+        assert context == before  # never mutated
+        assert tree.n_nodes <= budget + self.overdraft
+        assert tree.tokens[0] == context[-1]
+        DraftTree.from_lists(*columns(tree))  # raises on equal siblings and on parents out of order
+        assert columns(self.drafter.draft(context, budget)) == columns(tree)  # deterministic, whoever asks twice
+        self.n_drafts += 1
+        return tree
+
+    def observe(self, tree, verdict, scored):
+        self.drafter.observe(tree, verdict, scored)
+        self.n_observed += 1
+
+
+def columns(tree: DraftTree) -> tuple[list, ...]:
+    return tree.tokens.tolist(), tree.parents.tolist(), tree.sources.tolist(), tree.scores.tolist()
+
+
+def run(lm, prompt, drafter, **settings) -> tuple[list[int], list[tuple]]:
+    """Output ids and the trees of all steps."""
+    generation = decode(lm, prompt, drafter, **{"max_new_tokens": 40, **settings})
+    return generation.output_ids, [columns(tree) for tree in generation.steps.trees]
+
+
+@every_drafter
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("target", TARGETS)
+def test_output_equals_plain_decodings_at_every_budget(make, target, temperature):
+    lm, prompt = TARGETS[target]
+    settings = {"sampling": Sampling(temperature, seed=3), "max_new_tokens": 24}
+    plain, _ = run(lm, prompt, AutoregressiveDrafter(), **settings)
+    for budget in (1, 2, 3, 16, 60):
+        watched = Watched(make())
+        assert run(lm, prompt, watched, node_budget=budget, **settings)[0] == plain
+        assert watched.n_observed == watched.n_drafts - 1  # not after the step that ends the request
+
+
+@every_drafter
+def test_a_stop_id_ends_the_output_where_plain_decoding_ends(make):
+    for stop_ids in ([14], [14, 60], [20], [12], []):
+        plain, _ = run(counter(), P0, AutoregressiveDrafter(), stop_ids=stop_ids)
+        assert run(counter(), P0, make(), stop_ids=stop_ids)[0] == plain
+
+
+@every_cold_drafter
+def test_a_request_between_two_equal_ones_changes_nothing(make):
+    drafter = make()
+    first = run(TINY_LM, REPEATING, drafter)
+    run(TINY_LM, [9, 8, 7, 9, 8, 7, 9, 8], drafter)
+    assert run(TINY_LM, REPEATING, drafter) == first
+    assert run(TINY_LM, REPEATING, make()) == first
+
+
+@every_drafter
+@pytest.mark.parametrize("prompt", [[5], [0], [7, 7], [7] * 30])
+def test_a_short_or_uniform_prompt_decodes_like_any_other(make, prompt):
+    for lm in (counter(), TINY_LM):
+        plain, _ = run(lm, prompt, AutoregressiveDrafter())
+        assert run(lm, prompt, Watched(make()))[0] == plain
+
+
+@every_drafter
+def test_a_vocabulary_smaller_than_the_successors_kept_is_no_obstacle(make):
+    for vocab_size in (1, 2, 4):
+        lm = counter(vocab_size)
+        plain, _ = run(lm, [0], AutoregressiveDrafter())
+        assert run(lm, [0], Watched(make()))[0] == plain
+
+
+@every_drafter
+def test_a_tree_never_reaches_past_the_models_last_position(make):
+    lm = counter(max_positions=40)
+    output, _ = run(lm, P0, make(), max_new_tokens=100)
+    assert len(output) == 40 - len(P0)
+    assert lm.largest_position < 40
+
+
+def markov() -> StubLM:
+    """16 tokens; the next one depends on the last two, so rows differ by pair and greedy text falls into long loops.
+
+    Token 15 is never the next one: a stop id that only prompts hold.
+    """
+    rng = np.random.default_rng(4)
+    by_last, by_pair = rng.normal(0, 2, (16, 16)), rng.normal(0, 1, (16, 16, 16))
+    by_last[:, 15] = -100.0
+
+    def next_logits(ids):
+        return torch.tensor(by_last[ids[-1]] + by_pair[ids[-2] if len(ids) > 1 else 0, ids[-1]], dtype=torch.float32)
+
+    return StubLM(next_logits, 16)
+
+
+def goose(context=None, table=None, **settings) -> GooseDrafter:
+    """A GOOSE drafter whose sources are given by their own settings."""
+    return GooseDrafter(ContextMatcher(**(context or {})), AdjacencyTable(**(table or {})), **settings)
+
+
+def goose_with_matcher(**settings) -> GooseDrafter:
+    return goose(context={"lengths": (2, 1), **settings})
+
+
+def goose_with_table(**settings) -> GooseDrafter:
+    return goose(table=settings)
+
+
+# Whose parameter, what makes a drafter of it, its name, one value, another value, what else is set in both.
+SWITCHES = [
+    (GooseDrafter, GooseDrafter, "context", lambda: ContextMatcher((2,)), lambda: ContextMatcher((1,)), {}),
+    (GooseDrafter, GooseDrafter, "table", lambda: AdjacencyTable(10), lambda: AdjacencyTable(2), {}),
+    (GooseDrafter, GooseDrafter, "use_context", True, False, {}),
+    (GooseDrafter, GooseDrafter, "use_adjacency", True, False, {}),
+    (GooseDrafter, GooseDrafter, "budget_mode", "strict", "elastic", {}),
+    (GooseDrafter, GooseDrafter, "bypass", "saturate", "linear", {"max_chain": 20}),
+    (GooseDrafter, GooseDrafter, "bypass", "saturate", "off", {}),
+    (GooseDrafter, GooseDrafter, "allocation", "harmonic", "linear", {}),
+    (GooseDrafter, GooseDrafter, "allocation", "linear", "optimal", {"bypass": "off"}),
+    (GooseDrafter, GooseDrafter, "rho", 0.5, 0.0, {}),
+    (GooseDrafter, GooseDrafter, "max_depth", 6, 2, {}),
+    (GooseDrafter, GooseDrafter, "min_score", 0.01, 0.2, {}),
+    (GooseDrafter, GooseDrafter, "max_chain", 100, 22, {}),
+    (GooseDrafter, GooseDrafter, "ema_alpha", 0.3, 1.0, {}),
+    (GooseDrafter, GooseDrafter, "ema_initial", 0.5, 0.1, {}),
+    (GooseDrafter, GooseDrafter, "spine_tiers", (0.15, 0.3, 0.5), (0.1, 0.1, 0.1), {}),
+    (ContextMatcher, goose_with_matcher, "lengths", (2, 1), (3,), {}),
+    (ContextMatcher, goose_with_matcher, "max_match", 20, 2, {}),
+    (ContextMatcher, goose_with_matcher, "long_match", 8, 2, {}),
+    (ContextMatcher, goose_with_matcher, "match_policy", "earliest", "latest", {}),
+    (ContextMatcher, goose_with_matcher, "match_policy", "earliest", "longest_continuation", {}),
+    (ContextMatcher, goose_with_matcher, "match_policy", "latest", "most_frequent", {}),
+    (ContextMatcher, goose_with_matcher, "match_policy", "latest", "longest_continuation", {}),
+    (ContextMatcher, goose_with_matcher, "consensus", "occurrences", "lengths", {}),
+    (AdjacencyTable, goose_with_table, "top_k", 10, 2, {}),
+    (AdjacencyTable, goose_with_table, "bigram", True, False, {}),
+    (AdjacencyTable, goose_with_table, "prefill_harvest", True, False, {}),
+    (AdjacencyTable, goose_with_table, "state", "cold", "warm", {}),
+    (PromptLookupDrafter, PromptLookupDrafter, "variant", "hf", "vllm", {}),
+    (PromptLookupDrafter, PromptLookupDrafter, "variant", "vllm", "original", {}),
+    (PromptLookupDrafter, PromptLookupDrafter, "max_ngram", 3, 1, {}),
+    (PromptLookupDrafter, PromptLookupDrafter, "min_ngram", 1, 3, {}),
+    (PromptLookupDrafter, PromptLookupDrafter, "num_tokens", 10, 2, {}),
+    (BalancedDrafter, BalancedDrafter, "k", 3, 5, {}),
+    (BalancedDrafter, BalancedDrafter, "table", lambda: AdjacencyTable(10), lambda: AdjacencyTable(2), {}),
+    (BalancedDrafter, BalancedDrafter, "max_depth", 6, 2, {}),
+    (BalancedDrafter, BalancedDrafter, "min_score", 0.01, 0.2, {}),
+    (BalancedDrafter, BalancedDrafter, "budget_mode", "strict", "elastic", {}),
+    (BalancedDrafter, BalancedDrafter, "max_chain", 100, 70, {"budget_mode": "elastic"}),
+]
+
+
+# Many loose repetitions, then one short prompt that every rule sees the end of; 15 is the stop id.
+PROMPTS = [np.random.default_rng(0).choice([*range(15), 15, 15], 150).tolist(), [1, 2, 3, 1, 2, 4, 1, 2, 4, 9, 1, 2]]
+
+
+def test_every_parameter_is_in_the_list_of_switches():
+    for owner in (GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter):
+        assert {name for of, _, name, *_ in SWITCHES if of is owner} == set(inspect.signature(owner).parameters)
+
+
+@pytest.mark.parametrize(
+    ("owner", "make", "name", "value", "other", "rest"),
+    SWITCHES,
+    ids=[f"{of.__name__}.{name}" for of, _, name, *_ in SWITCHES],
+)
+def test_flipping_a_switch_changes_the_trees_and_not_the_output(owner, make, name, value, other, rest):
+    def trace(setting):
+        drafter = make(**{name: setting() if callable(setting) else setting, **rest})
+        requests = [run(markov(), prompt, drafter, max_new_tokens=60, stop_ids=[15]) for prompt in PROMPTS]
+        return zip(*requests, strict=True)
+
+    outputs, trees = trace(value)
+    other_outputs, other_trees = trace(other)
+    assert outputs == other_outputs
+    assert trees != other_trees
