@@ -19,22 +19,24 @@ def generate_with(
     """A callable for `model.generate(custom_generate=...)`: greedy (or seeded sampling), one sequence.
 
     It honours the call's max_length / max_new_tokens and eos_token_id. Sampling settings and logits processors of the
-    model's generation_config are ignored with a warning; stopping criteria other than length and EOS, a padded
-    attention mask or a cache of the caller's are refused with a ValueError.
+    model's generation_config are ignored with a warning. Whatever else would change the answer is refused with a
+    ValueError: other stopping criteria, beams, padding, embeddings or positions of the caller's, a cache, a
+    dictionary of scores. A `streamer` gets the prompt alone: transformers does not hand it to a callable.
     """
     sampling = Sampling(temperature, seed)
     lm: TreeLM | None = None  # of the model last used: its cache block serves the next call
 
     def run(model, input_ids, logits_processor=(), stopping_criteria=(), generation_config=None, **kwargs):
         nonlocal lm
-        _refuse_unsupported(stopping_criteria, kwargs)
+        _refuse_unsupported(input_ids, stopping_criteria, generation_config, kwargs)
         if len(logits_processor) or generation_config.do_sample:
             warnings.warn(
                 "goose ignores the generation_config's sampling settings and logits processors "
                 f"({[type(p).__name__ for p in logits_processor]}); pass temperature= to generate_with to sample",
                 stacklevel=2,
             )
-        if lm is None or lm.model is not model:
+        weight = model.get_input_embeddings().weight  # the model may have been moved since the last call
+        if lm is None or lm.model is not model or (lm.device, lm.dtype) != (weight.device, weight.dtype):
             lm = TreeLM(model)
         eos = generation_config.eos_token_id
         generation = decode(
@@ -46,13 +48,21 @@ def generate_with(
             node_budget=node_budget,
             sampling=sampling,
         )
+        if generation.stop_reason == "positions":
+            warnings.warn(f"stopped at the model's last position, {lm.max_positions - 1}", stacklevel=2)
         new = torch.tensor([generation.output_ids], dtype=input_ids.dtype, device=input_ids.device)
         return torch.cat([input_ids, new], dim=1)
 
     return run
 
 
-def _refuse_unsupported(stopping_criteria, kwargs: dict) -> None:
+def _refuse_unsupported(input_ids, stopping_criteria, generation_config, kwargs: dict) -> None:
+    if generation_config.num_beams > 1:
+        raise ValueError(f"goose has no beam search, got num_beams={generation_config.num_beams}; leave it at 1")
+    if generation_config.return_dict_in_generate:
+        raise ValueError(
+            "goose returns ids only; leave out return_dict_in_generate, or call goose.decode for its steps"
+        )
     own = {"MaxLengthCriteria", "EosTokenCriteria"}
     foreign = sorted({type(criterion).__name__ for criterion in stopping_criteria} - own)
     if foreign:
@@ -60,6 +70,13 @@ def _refuse_unsupported(stopping_criteria, kwargs: dict) -> None:
     mask = kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise ValueError("goose decodes one unpadded sequence; remove the padding from the prompt")
+    if kwargs.get("inputs_embeds") is not None:
+        raise ValueError("goose decodes token ids; pass input_ids alone, without inputs_embeds")
+    positions = kwargs.get("position_ids")
+    if positions is not None and not bool(
+        (positions == torch.arange(input_ids.shape[1], device=positions.device)).all()
+    ):
+        raise ValueError("goose numbers positions from 0; leave out position_ids")
     for name in ("cache", "past_key_values"):
         cache = kwargs.get(name)
         if cache is not None and cache.get_seq_length() > 0:

@@ -118,8 +118,11 @@ def test_a_full_cache_is_usable_to_its_last_row_and_no_further():
     assert_holds(forward(cache, [1, 2, 3, 4]), [1, 2, 3, 4])
     cache.commit([0, 1, 2])
     assert_holds(forward(cache, [5]), [1, 2, 3, 5])
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="5 rows do not fit the cache's 4"):
         forward(cache, [5, 6])
+    cache.commit([0])
+    with pytest.raises(ValueError, match="5 rows do not fit"):  # one row would broadcast into nothing
+        forward(cache, [6])
 
 
 def test_rows_are_kept_in_the_caches_own_type():

@@ -11,7 +11,9 @@ import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
+from baselines.opt_tree import OptTreeDrafter
 from baselines.pld import PromptLookupDrafter
+from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
 from baselines.token_recycling import TokenRecyclingDrafter
 from goose.drafter import GooseDrafter
@@ -46,6 +48,8 @@ DRAFTERS = {
     "iso 5 elastic": lambda: BalancedDrafter(5, budget_mode="elastic"),
     "iso mixed": MixedBalancedDrafter,
     "tr": TokenRecyclingDrafter,
+    "sequoia": lambda: SequoiaDrafter([0.6, 0.2, 0.1]),
+    "opt tree": OptTreeDrafter,
     "suffix tree": SuffixDrafter,
     "suffix chain": lambda: SuffixDrafter("chain"),
     "suffix warm": lambda: SuffixDrafter(state="warm"),

@@ -271,6 +271,21 @@ def test_batches_and_senseless_limits_are_refused():
         decode(tiny_lm(), P0, GooseDrafter(), max_new_tokens=0)
     with pytest.raises(ValueError, match="32 tokens leave no room in the model's 32 positions"):
         decode(counter(max_positions=32), [1] * 32, GooseDrafter())
+    for prompt in ([[1, 2], [3, 4]], [0.5], [True], torch.ones(1, 2, 3, dtype=torch.long)):
+        with pytest.raises(ValueError, match=r"batch size must be 1|whole numbers of shape \[L\] or \[1, L\]"):
+            decode(tiny_lm(), prompt, GooseDrafter())
+
+
+@pytest.mark.parametrize("token", [-1, 64])
+def test_ids_outside_the_vocabulary_are_refused_in_prompts_and_drafts(token):
+    with pytest.raises(ValueError, match=f"the prompt has id {token}, and the model's vocabulary is 0 to 63"):
+        decode(tiny_lm(), [1, token], GooseDrafter())
+    with pytest.raises(ValueError, match=f"the draft tree has id {token}"):
+        decode(tiny_lm(), P0, ScriptedDrafter(lambda c, b: chain_of(c, [token], b)))
+
+
+def test_stop_ids_may_come_as_a_tensor():
+    assert decode(counter(), P0, GooseDrafter(), stop_ids=torch.tensor([14])).output_ids == [12, 13, 14]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,23 @@ def test_a_padded_prompt_is_refused(models):
 
 def test_a_batch_and_several_sequences_a_prompt_are_refused(models):
     refused(models["llama"], "batch size must be 1, got 2 sequences", prompt=(P0, P0))
-    refused(models["llama"], "batch size must be 1, got 3 sequences", num_beams=3)
+    refused(models["llama"], "no beam search, got num_beams=3", num_beams=3)
+
+
+def test_arguments_that_would_change_the_answer_are_refused(models):
+    model = models["llama"]
+    ids = torch.tensor([P0])
+    refused(model, "pass input_ids alone", inputs_embeds=model.get_input_embeddings()(ids).detach())
+    refused(model, "numbers positions from 0", position_ids=torch.arange(len(P0))[None] + 3)
+    refused(model, "returns ids only", return_dict_in_generate=True, output_scores=True)
+
+
+def test_a_model_that_was_moved_between_calls_is_taken_as_it_is_now():
+    model, run = tiny_model(), goose.generate_with(goose.GooseDrafter())
+    for dtype in (torch.float32, torch.bfloat16):
+        model.to(dtype)
+        out = model.generate(torch.tensor([P0]), max_new_tokens=4, do_sample=False, custom_generate=run)
+        assert out.shape == (1, len(P0) + 4)
 
 
 def test_foreign_stopping_criteria_are_refused_by_name(models):

@@ -49,6 +49,8 @@ class TreeCache:
         """Writes rows [1, kv heads, n, head dim] behind all that are kept; returns all rows so far, as views."""
         start = self.n_committed + self.n_in_flight
         end = start + keys.shape[2]
+        if end > self.capacity:
+            raise ValueError(f"{end} rows do not fit the cache's {self.capacity}")
         k, v = self._layers[layer]
         k[:, :, start:end] = keys
         v[:, :, start:end] = values

@@ -42,7 +42,10 @@ class Drafter(Protocol):
         """A tree rooted at context[-1] with at most budget + overdraft nodes, root included."""
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        """What the target said. Called after every step that does not end the request."""
+        """What the target said of the tree that was scored: the drafted one, cut at the model's last position.
+
+        Called after every step that does not end the request.
+        """
 
 
 @dataclass
@@ -92,10 +95,10 @@ def decode(
     `prompt_ids`: ids of one sequence, a list or a tensor [L] or [1, L].
     Raises ValueError for a prompt, model or limit that cannot be decoded, NonFiniteLogits when the model breaks.
     """
-    lm = model if hasattr(model, "score") else TreeLM(model)
-    prompt = _one_sequence(prompt_ids)
+    lm = model if hasattr(model, "n_committed") else TreeLM(model)
+    prompt = _one_sequence(prompt_ids, lm.vocab_size)
     limit, limit_reason = _output_limit(lm, prompt, max_new_tokens)
-    stop = frozenset(stop_ids)
+    stop = frozenset(int(token) for token in stop_ids)
     context = list(prompt)
     steps = Steps()
 
@@ -113,7 +116,7 @@ def decode(
     while stop_reason is None:
         t0 = perf_counter()
         tree = drafter.draft(context, node_budget)
-        tree = _checked(tree, context, node_budget + drafter.overdraft, max_depth=lm.max_positions - len(context))
+        tree = _checked(tree, context, node_budget + drafter.overdraft, lm)
         t1 = perf_counter()
         logits = lm.score(tree)
         t2 = perf_counter()
@@ -154,19 +157,31 @@ def decode(
     )
 
 
-def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor) -> list[int]:
-    """A list of ids from a list or a tensor [L] or [1, L]."""
-    if isinstance(prompt_ids, torch.Tensor | np.ndarray):
-        if prompt_ids.ndim == 2 and prompt_ids.shape[0] != 1:
-            raise ValueError(
-                f"batch size must be 1, got {prompt_ids.shape[0]} sequences: trees of different shapes do not batch; "
-                "decode the prompts one after the other"
-            )
-        prompt_ids = prompt_ids.reshape(-1).tolist()
-    prompt = list(prompt_ids)
-    if not prompt:
+def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor, vocab_size: int) -> list[int]:
+    """A list of ids from a list, array or tensor of shape [L] or [1, L]."""
+    ids = prompt_ids.cpu().numpy() if isinstance(prompt_ids, torch.Tensor) else np.asarray(prompt_ids)
+    if ids.size == 0:
         raise ValueError("the prompt is empty: it needs at least one token (a BOS, say) to predict from")
-    return prompt
+    if ids.ndim == 2 and ids.shape[0] != 1:
+        raise ValueError(
+            f"batch size must be 1, got {ids.shape[0]} sequences: trees of different shapes do not batch; "
+            "decode the prompts one after the other"
+        )
+    if ids.ndim not in (1, 2) or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(
+            f"a prompt is whole numbers of shape [L] or [1, L], got {ids.dtype} of shape {list(ids.shape)}"
+        )
+    _refuse_unknown_ids(ids, vocab_size, "the prompt")
+    return ids.reshape(-1).tolist()
+
+
+def _refuse_unknown_ids(ids: np.ndarray, vocab_size: int, whose: str) -> None:
+    """On a GPU an id outside the embedding would end the process."""
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"{whose} has id {low if low < 0 else high}, and the model's vocabulary is 0 to {vocab_size - 1}"
+        )
 
 
 def _output_limit(lm, prompt: list[int], max_new_tokens: int) -> tuple[int, str]:
@@ -181,12 +196,14 @@ def _output_limit(lm, prompt: list[int], max_new_tokens: int) -> tuple[int, str]
     return (max_new_tokens, "length") if max_new_tokens <= room else (room, "positions")
 
 
-def _checked(tree: DraftTree, context: list[int], max_nodes: int, max_depth: int) -> DraftTree:
+def _checked(tree: DraftTree, context: list[int], max_nodes: int, lm) -> DraftTree:
     """The tree, without nodes at positions the model does not have. Raises ValueError on a drafter's mistake."""
     if tree.n_nodes > max_nodes:
         raise ValueError(f"the drafter returned {tree.n_nodes} nodes where at most {max_nodes} are allowed")
     if tree.tokens[0] != context[-1]:
         raise ValueError(f"the tree's root is {tree.tokens[0]}, not the last context token {context[-1]}")
+    _refuse_unknown_ids(tree.tokens, lm.vocab_size, "the draft tree")
+    max_depth = lm.max_positions - len(context)
     return tree if tree.n_nodes <= max_depth else tree.pruned_to_depth(max_depth)
 
 

@@ -60,6 +60,10 @@ class TreeLM:
                 f"attention {attention!r} drops or misreads a tree mask; choose one of {', '.join(ATTENTIONS)}"
             )
         config = model.config
+        if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
+            raise ValueError(f"{type(model).__name__} has no language-model head; load it with AutoModelForCausalLM")
+        if model.training and getattr(config, "attention_dropout", 0.0):
+            raise ValueError("the model is in training mode, where dropout changes its output; call model.eval()")
         self.model = model
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.max_positions: int = config.max_position_embeddings

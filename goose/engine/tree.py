@@ -23,7 +23,7 @@ SOURCE_NAMES = ("root", "context", "adjacency", "draft_model")
 class DraftTree:
     """A draft tree. Siblings carry distinct tokens; a child comes after its parent; lower index = higher rank.
 
-    Raises ValueError when the arrays do not describe such a tree.
+    Made by TreeBuilder, which cannot make another, or by `from_lists`, which checks.
     """
 
     tokens: np.ndarray  # int64[n]
@@ -128,6 +128,8 @@ class TreeBuilder:
         if existing is not None:
             return existing
         node = len(self.tokens)
+        if not 0 <= parent < node:
+            raise IndexError(f"no node {parent} to hang a child on; the tree has {node}")
         if node >= self.budget:
             return None
         self.tokens.append(token)

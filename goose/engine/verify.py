@@ -7,6 +7,7 @@ decoding token for token. This file knows logits and trees, no models and no dra
 Dimension letters: n = nodes, V = vocabulary, K = entries kept of each row.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,8 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self):
-        if not self.temperature >= 0.0:
-            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if self.temperature != 0.0 and not 1e-4 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature must be 0 (greedy) or a finite number from 1e-4 up, got {self.temperature}")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def choice_scores(logits: torch.Tensor, position: int, sampling: Sampling) -> to
 
 def _gumbel(n_vocab: int, seed: int, position: int, device: torch.device) -> torch.Tensor:
     generator = torch.Generator(device=device)
-    generator.manual_seed((seed * 1_000_003 + position) % (2**63))  # distinct for every position below a million
+    # A hash, since generators look at few of a seed's bits and (seed, position) must not meet (seed', position').
+    key = hashlib.blake2b(f"{seed} {position}".encode(), digest_size=4).digest()
+    generator.manual_seed(int.from_bytes(key, "little"))
     return -torch.empty(n_vocab, device=device).exponential_(generator=generator).log()
 
 
