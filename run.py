@@ -107,17 +107,20 @@ def selected_methods(cfg: DictConfig, config: RunConfig) -> dict[str, dict]:
         raise UserError(
             f"compare does not list {name}, so what is set for method would be ignored; list it or leave it"
         )
-    methods = {n: drafter if n == name else _method_config(n) for n in names}
-    if name == BASELINE and drafter != _method_config(BASELINE):
+    methods = {n: drafter if n == name else _method_config(n, cfg) for n in names}
+    if name == BASELINE and drafter != _method_config(BASELINE, cfg):
         raise UserError(f"the name {BASELINE} belongs to plain decoding; call the method something else")
     return methods
 
 
-def _method_config(name: str) -> dict:
+def _method_config(name: str, cfg: DictConfig) -> dict:
+    """The method's file, its references to the run's model, device and dtype resolved."""
     try:
         composed = hydra.compose("config", overrides=[f"method={name}"])
     except HydraException as error:
         raise UserError(f"compare: there is no method {name!r}; see conf/method for the names") from error
+    for key in ("model", "device", "dtype"):
+        composed[key] = cfg[key]
     return OmegaConf.to_container(composed.method, resolve=True)["drafter"]
 
 

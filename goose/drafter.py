@@ -33,7 +33,7 @@ PRIOR_NODES = {CONTEXT: (1, 2), ADJACENCY: (1, 4)}
 class GooseDrafter:
     """A spine tree each step.
 
-    context, table: the two sources; None switches one off (adjacency only, context only).
+    context, table: the two sources, GOOSE's own when None; use_context, use_adjacency switch one off.
     budget_mode: strict = never more than B nodes (default: methods are compared at equal B) ·
         elastic = the reference's B + int((max_chain - B) c) tokens, up to max_chain + 1 nodes.
     bypass: saturate (the reference): a confident chain takes the whole budget · linear (the paper's prose): a long,
@@ -79,6 +79,8 @@ class GooseDrafter:
             )
         if not (use_context or use_adjacency):
             raise ValueError("use_context and use_adjacency are both off: nothing is left to draft from")
+        if (context is not None and not use_context) or (table is not None and not use_adjacency):
+            raise ValueError("a source was given and switched off; leave it out, or leave its use_ switch on")
         self.context = (context or ContextMatcher()) if use_context else None
         self.table = (table or AdjacencyTable()) if use_adjacency else None
         self.budget_mode, self.bypass, self.allocation, self.rho = budget_mode, bypass, allocation, rho
@@ -123,10 +125,9 @@ class GooseDrafter:
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
         if self._tree_route:
-            is_spine = tree.sources == CONTEXT
-            n_spine = int(is_spine.sum())
+            n_spine = int((tree.sources == CONTEXT).sum())
             if n_spine:
-                rate = int(is_spine[verdict.path].sum()) / n_spine
+                rate = sum(tree.sources[node] == CONTEXT for node in verdict.path) / n_spine
                 self.ema = self.ema_alpha * rate + (1 - self.ema_alpha) * self.ema
             if self.allocation != "harmonic":
                 n_sources = len(SOURCE_NAMES)

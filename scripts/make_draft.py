@@ -26,7 +26,7 @@ def main() -> None:
         kind = {"nargs": "+", "type": int} if field.name == "layers" else {"type": type(field.default)}
         parser.add_argument(f"--{field.name.replace('_', '-')}", default=field.default, **kind)
     args = parser.parse_args()
-    recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
+    recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)} | {"layers": (*args.layers,)})
 
     started = perf_counter()
     loaded = load_model(ModelSpec("smollm2", "embedded"), device="cpu", dtype="float32")

@@ -44,7 +44,7 @@ def test_every_node_gets_its_k_best_children_breadth_first_until_the_budget_is_u
 
 
 def test_the_bigram_of_parent_and_node_is_asked_first():
-    successors = {5: {6: 1.0}, 6: {8: 1.0}, (5, 6): {7: 1.0}, 7: {}}
+    successors = {5: {6: 1.0}, (5, 6): {7: 1.0}, 6: {8: 1.0}}  # the newer unigram row says 8
     assert shown(drafter_knowing(successors).draft([9, 5], 9)) == ["5", "5 6", "5 6 7"]
 
 
@@ -63,7 +63,7 @@ def test_default_three_and_five_ary_trees_of_sixty_nodes():
 
 
 def test_min_score_ends_a_row():
-    assert level_sizes(drafter_knowing(HALVES, 3, min_score=0.2, max_depth=3).draft([9, 5], 500)) == [1, 2, 4, 8]
+    assert level_sizes(drafter_knowing(HALVES, 3, min_score=0.25, max_depth=3).draft([9, 5], 500)) == [1, 2, 4, 8]
     assert drafter_knowing(HALVES, 3, min_score=0.6).draft([9, 5], 500).n_nodes == 1
 
 
@@ -111,6 +111,25 @@ def test_a_verified_tree_teaches_every_node():
     tree = drafter.draft([9, 5], 60)
     drafter.observe(tree, Verdict([0], 3), Scored([3, 3], np.array([[6], [8]]), np.ones((2, 1), dtype=np.float32)))
     assert shown(drafter.draft([9, 5], 60)) == ["5", "5 6", "5 6 8"]
+
+
+@pytest.mark.parametrize(("root", "learns"), [(5, False), (50, True)])
+def test_only_a_plain_step_teaches_the_roots_own_bigram(root, learns):
+    drafter = drafter_knowing({5: {6: 1.0}})
+    tree = drafter.draft([9, root], 60)
+    rows = np.full((tree.n_nodes, 1), 70), np.ones((tree.n_nodes, 1), dtype=np.float32)
+    drafter.observe(tree, Verdict([0], 3), Scored([3] * tree.n_nodes, *rows))
+    drafter.table.learn([root], [None], np.array([[80]]), np.ones((1, 1), dtype=np.float32))
+    assert drafter.table.successors(9, root)[0] == [70 if learns else 80]
+
+
+def test_the_text_of_the_last_request_lends_no_confidence_to_the_next():
+    warm = AdjacencyTable(4, prefill_harvest=False, state="warm")
+    warm.learn(range(30), [None] * 30, np.tile(np.arange(4), (30, 1)), np.full((30, 4), 0.25, dtype=np.float32))
+    drafter = BalancedDrafter(3, warm, budget_mode="elastic")
+    for context, n_nodes in [(AGREED, 100), (AGREED[-5:], 60)]:
+        drafter.begin(context[:-1], Prefill(context[-1], frozenset(), None))
+        assert drafter.draft(context, 60).n_nodes == n_nodes
 
 
 @pytest.mark.parametrize("settings", [{"k": 0}, {"budget_mode": "loose"}, {"max_depth": 0}, {"min_score": 2.0}])

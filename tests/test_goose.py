@@ -1,7 +1,5 @@
-"""The GOOSE drafter: allocation, whole trees worked by hand, budgets, routes, running acceptance.
-
-Trees are shown as one string a node, its path from the root in the order drafted; `2 3 4` is token 4 below 3 below 2.
-"""
+"""The GOOSE drafter: allocation, whole trees worked by hand, budgets, routes, running acceptance. A tree is shown as
+one string a node, its path from the root in the order drafted: `2 3 4` is token 4 below 3 below 2."""
 
 import numpy as np
 import pytest
@@ -18,11 +16,13 @@ from goose.sources.transition import AdjacencyTable
 
 
 def drafter_knowing(successors: dict, context: ContextMatcher | None = None, top_k=4, **settings) -> GooseDrafter:
-    """A drafter whose unigram tier holds `successors`: token -> {successor: score}, best first."""
+    """A drafter knowing `successors`: token or (previous, token) -> {successor: score}, best first; later rows win."""
     drafter = GooseDrafter(context, AdjacencyTable(top_k, prefill_harvest=False), **settings)
     drafter.begin([0], Prefill(0, frozenset(), None))
-    for token, row in successors.items():
-        drafter.table.learn([token], [None], np.array([list(row)]), np.array([list(row.values())], dtype=np.float32))
+    for key, row in successors.items():
+        previous, token = key if isinstance(key, tuple) else (None, key)
+        ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
+        drafter.table.learn([token], [previous], ids, scores)
     return drafter
 
 
@@ -45,18 +45,11 @@ def says(tree: DraftTree, path: list[int]) -> tuple[DraftTree, Verdict, Scored]:
     return tree, Verdict(path, 0), Scored([0] * n, top_ids, np.full((n, 4), 0.25, dtype=np.float32))
 
 
-@pytest.mark.parametrize(
-    ("n_branches", "n_spine", "allocation"),
-    [
-        (19, 20, [5, 2] + [1] * 12 + [0] * 6),
-        (24, 10, [8, 4, 2, 2] + [1] * 6),
-        (34, 5, [14, 7, 4, 3, 2]),
-        (1, 3, [1, 0, 0]),
-        (0, 2, [0, 0]),
-        (7, 1, [7]),
-        (7, 0, []),
-    ],
-)
+WORKED = [(19, 20, [5, 2] + [1] * 12 + [0] * 6), (24, 10, [8, 4, 2, 2] + [1] * 6), (34, 5, [14, 7, 4, 3, 2])]
+EDGES = [(1, 3, [1, 0, 0]), (0, 2, [0, 0]), (7, 1, [7]), (7, 0, [])]
+
+
+@pytest.mark.parametrize(("n_branches", "n_spine", "allocation"), WORKED + EDGES)
 def test_harmonic_allocation(n_branches, n_spine, allocation):
     assert harmonic_allocation(n_branches, n_spine) == allocation
 
@@ -70,11 +63,9 @@ def test_allocation_never_hands_out_more_than_there_is_and_never_rises_with_dept
     assert min(allocation, default=0) >= 0
 
 
-@pytest.mark.parametrize(
-    ("ema", "share"), [(0.0, 0.15), (0.19, 0.15), (0.2, 0.30), (0.39, 0.30), (0.4, 0.50), (1.0, 0.50)]
-)
-def test_spine_share_tiers(ema, share):
-    assert spine_share(ema, (0.15, 0.30, 0.50)) == share
+def test_spine_share_tiers():
+    shares = {0.0: 0.15, 0.19: 0.15, 0.2: 0.30, 0.39: 0.30, 0.4: 0.50, 1.0: 0.50}
+    assert {ema: spine_share(ema, (0.15, 0.30, 0.50)) for ema in shares} == shares
 
 
 # (1, 2) was followed by 3 4 5 9 1 2: one occurrence of 6 tokens, so c = 0.6 x 6 / 8 = 0.45 and no extension.
@@ -105,6 +96,12 @@ def test_whole_tree_by_hand():
         "2 20 25",  # the free place: breadth-first growth of the branches
     ]
     assert tree.sources.tolist() == [0] + [CONTEXT] * 6 + [ADJACENCY] * 5
+
+
+def test_every_branch_is_asked_for_by_its_parents_pair():
+    by_pair = {(1, 2): {3: 0.5, 20: 0.25}, (2, 3): {33: 1.0}, (3, 4): {44: 1.0}, (2, 20): {27: 0.5, 28: 0.5}}
+    tree = drafter_knowing(by_pair | SUCCESSORS, pairs()).draft(ONE_MATCH, 12)
+    assert shown(tree)[7:] == ["2 20", "2 3 33", "2 3 4 44", "2 20 27"]
 
 
 def test_spine_branches_leave_out_the_next_spine_token_only():
@@ -143,6 +140,13 @@ def test_growth_is_breadth_first_with_width_by_score():
         "1 11 10",
         "1 12 10",
     ]
+
+
+def test_width_follows_the_score_of_the_node_that_grows():
+    # Two left when 20 grows: ceil(2 x 0.5) = 1, though its parent's score would give it two.
+    successors = {1: {10: 1.0}, 10: {20: 0.5, 21: 0.25}, 20: {30: 0.5, 31: 0.5}, 21: {40: 1.0}}
+    tree = drafter_knowing(successors).draft([0, 1], 6)
+    assert shown(tree) == ["1", "1 10", "1 10 20", "1 10 21", "1 10 20 30", "1 10 21 40"]
 
 
 def test_growth_is_capped_by_top_k_over_depth_and_ends_at_the_depth_limit():
@@ -229,6 +233,7 @@ def test_running_acceptance_follows_the_accepted_share_of_the_spine():
     assert drafter.ema == pytest.approx(0.4)
     drafter.begin([0], Prefill(0, frozenset(), None))
     assert drafter.ema == 0.5
+    assert spine(drafter.draft([1, 2], 12)) == []  # the text is forgotten too
 
 
 def knows_pair(table: AdjacencyTable, previous: int, token: int) -> bool:

@@ -100,6 +100,14 @@ def test_a_draft_keeps_to_the_node_budget():
     assert [drafter.draft([*P0, 12], budget).n_nodes for budget in (1, 2, 5, 11, 60)] == [1, 2, 5, 11, 11]
 
 
+def test_nothing_is_copied_from_an_earlier_request():
+    drafter = PromptLookupDrafter()
+    drafter.begin(P0, Prefill(12, frozenset(), None))
+    assert drafter.lookup([*P0, 12]) == list(range(13, 23))
+    drafter.begin([11], Prefill(12, frozenset(), None))
+    assert drafter.lookup([11, 12]) == []
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"variant": "eagle"}, {"max_ngram": 2, "min_ngram": 3}, {"min_ngram": 0}, {"num_tokens": 0}],

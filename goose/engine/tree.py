@@ -61,12 +61,6 @@ class DraftTree:
         packed = np.frombuffer(b"".join(row.to_bytes(n_bytes, "little") for row in rows), dtype=np.uint8)
         return np.unpackbits(packed.reshape(n, n_bytes), axis=1, bitorder="little")[:, :n].view(bool)
 
-    @cached_property
-    def child_of(self) -> dict[tuple[int, int], int]:
-        """(parent index, token) -> child index. Unambiguous, because siblings carry distinct tokens."""
-        pairs = zip(self.parents.tolist(), self.tokens.tolist(), strict=True)
-        return {pair: node for node, pair in enumerate(pairs)}
-
     def pruned_to_depth(self, max_depth: int) -> "DraftTree":
         """The tree without its nodes deeper than max_depth (>= 0); itself when there are none."""
         keep = self.depths <= max_depth

@@ -38,7 +38,7 @@ class Scored:
 
     next_tokens: list[int]  # n: the target's token after each node
     top_ids: np.ndarray  # int64[n, K], best first; K = 0 when the drafter asked for none
-    top_scores: np.ndarray  # float32[n, K], softmax over the K entries only
+    top_scores: np.ndarray  # float32[n, K], softmax over the K entries only, in half precision
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,12 @@ def _gumbel(n_vocab: int, seed: int, position: int, device: torch.device) -> tor
 
 
 def top_k_rows(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(int64[n, K], float32[n, K]): the K best ids of each row, best first, and the softmax over those K alone."""
+    """(int64[n, K], float32[n, K]): the K best ids of each row, best first, and the softmax over those K alone.
+
+    Scores are rounded to half precision, as GOOSE's reference keeps them in its unigram tier: its thresholds see it.
+    """
     values, ids = _top_k(logits, min(k, logits.shape[-1]))
-    return ids, torch.softmax(values.float(), dim=-1)
+    return ids, torch.softmax(values.float(), dim=-1).half().float()
 
 
 _CHUNK = 128
@@ -131,8 +134,10 @@ def fetch(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, top_k
 
 def walk(tree: DraftTree, next_ids: list[int]) -> Verdict:
     """The longest path from the root on which every node is the target's own token after its parent."""
-    path = [0]
-    child_of = tree.child_of
-    while (child := child_of.get((path[-1], next_ids[path[-1]]))) is not None:
-        path.append(child)
-    return Verdict(path, next_ids[path[-1]])
+    path, last, wanted = [0], 0, next_ids[0]
+    # One pass finds it: children come after their parents, and no two siblings carry the wanted token.
+    for node, (parent, token) in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)):
+        if parent == last and token == wanted:
+            path.append(node)
+            last, wanted = node, next_ids[node]
+    return Verdict(path, wanted)

@@ -1,1 +1,1 @@
-"""Where candidate tokens come from. Sources propose ids; they never see a tree or a model."""
+"""Where candidate tokens come from: the context, the target's earlier predictions, a small model."""

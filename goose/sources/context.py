@@ -6,10 +6,26 @@ following token are indexed, so a query is never its own hit. Knows ids only.
 Source: GOOSE, arXiv 2604.02047, section 4.1 (match) and 4.3 (consensus, confidence); prompt lookup (Saxena, 2023).
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 MATCH_POLICIES = ("earliest", "latest", "longest_continuation", "most_frequent")
 CONSENSUS = ("occurrences", "lengths")
+
+
+@dataclass(slots=True)
+class Occurrences:
+    """Where one n-gram occurred. Every question a policy asks is answered without going through the occurrences."""
+
+    starts: list[int] = field(default_factory=list)  # positions of the token after it, ascending
+    followers: dict[int, list[int]] = field(default_factory=dict)  # that token -> [how often, its last start]
+
+    def add(self, start: int, token: int) -> None:
+        self.starts.append(start)
+        follower = self.followers.setdefault(token, [0, 0])
+        follower[0] += 1
+        follower[1] = start
 
 
 class ContextMatcher:
@@ -52,27 +68,29 @@ class ContextMatcher:
     def reset(self) -> None:
         """Forgets the request's text."""
         self._tokens: list[int] = []
-        # Per length: n-gram -> positions of the token after each occurrence, in order.
-        self._starts: dict[int, dict[tuple[int, ...], list[int]]] = {n: {} for n in self.lengths}
+        self._occurrences: dict[int, dict[tuple[int, ...], Occurrences]] = {n: {} for n in self.lengths}
 
     def extend(self, context: Sequence[int]) -> None:
         """Indexes what `context` holds beyond what was indexed before; earlier tokens must be unchanged."""
         known = len(self._tokens)
-        if len(context) == known:
-            return
+        if len(context) < known:
+            raise ValueError(f"{len(context)} tokens after {known} were indexed: a new text needs reset() first")
         self._tokens.extend(context[known:])
         tokens = self._tokens
-        for n, starts in self._starts.items():
+        for n, occurrences in self._occurrences.items():
             for start in range(max(n, known), len(tokens)):
-                starts.setdefault(tuple(tokens[start - n : start]), []).append(start)
+                gram = tuple(tokens[start - n : start])
+                if gram not in occurrences:
+                    occurrences[gram] = Occurrences()
+                occurrences[gram].add(start, tokens[start])
 
     def match(self, query: Sequence[int], at_least: int = 1) -> list[int]:
         """Up to max_match tokens that followed the end of `query` earlier; [] when no length has an occurrence.
 
         A length whose chosen occurrence has fewer than `at_least` following tokens counts as having none.
         """
-        for starts in self._hits(query, first_only=at_least == 1):
-            start = self._choose(starts)
+        for occurrences in self._hits(query, first_only=at_least == 1):
+            start = self._choose(occurrences)
             if start + at_least <= len(self._tokens):
                 return self._tokens[start : start + self.max_match]
         return []
@@ -81,39 +99,35 @@ class ContextMatcher:
         """Whether the earlier occurrences of the end of `query` agree on the next token (rule: self.consensus_rule)."""
         hits = self._hits(query, first_only=self.consensus_rule == "occurrences")
         if self.consensus_rule == "occurrences":
-            starts = hits[0] if hits else []
-        else:
-            starts = [self._choose(starts) for starts in hits]
-        return len(starts) >= 2 and len({self._tokens[start] for start in starts}) == 1
+            return bool(hits) and len(hits[0].starts) >= 2 and len(hits[0].followers) == 1
+        return len(hits) >= 2 and len({self._tokens[self._choose(hit)] for hit in hits}) == 1
 
     def confidence(self, query: Sequence[int], chain: Sequence[int]) -> float:
         """Confidence c in [0, 1] in `chain` proposed at the end of `query` (GOOSE, section 4.3)."""
         return confidence(len(chain), bool(chain) and self.has_consensus(query), self.long_match)
 
-    def _hits(self, query: Sequence[int], first_only: bool) -> list[list[int]]:
-        """Continuation positions a matching length, longest first."""
+    def _hits(self, query: Sequence[int], first_only: bool) -> list[Occurrences]:
+        """The occurrences of the end of `query`, a matching length each, longest first."""
         hits = []
         for n in self.lengths:
             # A query shorter than n gives a shorter key, which no n-gram equals.
-            starts = self._starts[n].get(tuple(query[-n:]))
-            if starts:
-                hits.append(starts)
+            occurrences = self._occurrences[n].get(tuple(query[-n:]))
+            if occurrences is not None:
+                hits.append(occurrences)
                 if first_only:
                     break
         return hits
 
-    def _choose(self, starts: list[int]) -> int:
-        tokens = self._tokens
+    def _choose(self, occurrences: Occurrences) -> int:
+        starts = occurrences.starts
         if self.match_policy == "earliest":
             return starts[0]
         if self.match_policy == "latest":
             return starts[-1]
         if self.match_policy == "longest_continuation":
-            return max(starts, key=lambda start: (min(len(tokens) - start, self.max_match), start))
-        counts: dict[int, int] = {}
-        for start in starts:
-            counts[tokens[start]] = counts.get(tokens[start], 0) + 1
-        return max(starts, key=lambda start: (counts[tokens[start]], start))
+            n_whole = bisect_right(starts, len(self._tokens) - self.max_match)  # those with max_match tokens behind
+            return starts[n_whole - 1] if n_whole else starts[0]
+        return max(occurrences.followers.values())[1]  # the most frequent; of equally frequent ones the most recent
 
 
 def confidence(chain_length: int, consensus: bool, long_match: int = 8) -> float:

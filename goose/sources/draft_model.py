@@ -104,8 +104,6 @@ class DraftModelFiller:
             own = np.intersect1d(np.asarray(prompt_ids, dtype=np.int64), self._ids)
             self._set_extra(np.setdiff1d(own, self._trim))
         self._is_silent = len(prompt_ids) > self.lm.max_positions
-        self._chain: list[int] = []
-        self._root_row: Row | None = None
         if not self._is_silent:
             self._restart(prompt_ids, _ROOM)
 
@@ -114,9 +112,8 @@ class DraftModelFiller:
         if self._is_silent:
             return
         chain = self._readable(context[self.lm.n_committed :])  # what the K/V lack; the root is the last of it
-        if chain != self._chain:
-            self._chain, self._root_row = chain, None
-        self._tokens = list(chain)  # the tree in flight
+        self._n_chain, self._is_scored = len(chain), False
+        self._tokens = chain  # the tree in flight
         self._parents = list(range(NO_PARENT, len(chain) - 1))
         self._depths = list(range(len(chain)))
         self._in_flight = {0: len(chain) - 1}  # node of the tree that is grown -> node in flight
@@ -126,9 +123,8 @@ class DraftModelFiller:
         if self._is_silent:
             return [[] for _ in nodes]
         if list(nodes) == [0]:
-            if self._root_row is None and self._has_position(self._depths[-1]):
-                self._root_row = self._score(0, 1)[0]
-            return [self._root_row or []]
+            self._is_scored = self._has_position(self._depths[-1])
+            return self._score(0, 1) if self._is_scored else [[]]
         first = len(self._tokens)
         above = [self._in_flight[parents[node]] for node in nodes]
         if not self._has_position(self._depths[above[0]] + 1):
@@ -141,16 +137,15 @@ class DraftModelFiller:
         return self._score(first, len(nodes))
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        if self._is_silent or self._root_row is None:  # nothing was scored, so there is nothing to keep
+        if self._is_silent or not self._is_scored:
             return
-        path = list(range(len(self._chain)))
+        path = list(range(self._n_chain))
         for token in tree.tokens[verdict.path[1:]].tolist():
             node = self._child_of.get((path[-1], token))
             if node is None:
                 break
             path.append(node)
         self.lm.commit(path)
-        self._chain, self._root_row = [], None
 
     def _score(self, first: int, n_rows: int) -> list[Row]:
         """Successors of the last n_rows nodes in flight; those from `first` on are new to the draft."""

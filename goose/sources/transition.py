@@ -58,24 +58,24 @@ class AdjacencyTable:
         ids: np.ndarray,  # int64[n, K]
         scores: np.ndarray,  # float32[n, K]
     ) -> None:
-        """Row i belongs to tokens[i], seen after previous[i] (None: unknown, unigram tier only).
+        """Row i belongs to tokens[i], seen after previous[i]; previous[0] may be None: unknown, unigram tier only.
 
         A token that occurs twice keeps its later row.
         """
-        id_rows = ids.tolist()
-        # As in the reference, unigram scores are kept in half precision, bigram scores in single; thresholds see it.
-        half_rows = scores.astype(np.float16).tolist()
-        self._unigrams.update(zip(tokens, zip(id_rows, half_rows, strict=True), strict=True))
+        # Deviation: the reference keeps bigram scores in single precision, unigram scores in half; here both are half
+        # (verify.top_k_rows), so that the tiers share their rows. Its counts are reproduced all the same.
+        rows = list(zip(ids.tolist(), scores.tolist(), strict=True))
+        self._unigrams.update(zip(tokens, rows, strict=True))
         if self.bigram:
-            rows = zip(id_rows, scores.tolist(), strict=True)
-            for key, row in zip(zip(previous, tokens, strict=True), rows, strict=True):
-                if key[0] is not None:
-                    self._bigrams[key] = row
+            pairs = zip(zip(previous, tokens, strict=True), rows, strict=True)
+            if previous[0] is None:
+                next(pairs)
+            self._bigrams.update(pairs)
 
     def learn_tree(self, tree: DraftTree, root_previous: int | None, scored: Scored) -> None:
         """Every node of a verified tree, rejected ones included; a node's previous token is its parent's."""
         tokens = tree.tokens.tolist()
-        previous = [root_previous, *(tokens[parent] for parent in tree.parents[1:].tolist())]
+        previous = [root_previous, *[tokens[parent] for parent in tree.parents[1:].tolist()]]
         self.learn(tokens, previous, scored.top_ids, scored.top_scores)
 
     def successors(self, previous: int | None, token: int) -> Successors:
