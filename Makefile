@@ -28,7 +28,7 @@ demo: model  ## plain decoding, PLD and GOOSE on a few HumanEval prompts
 	$(RUN) 'compare=[ar,pld,goose]' limit=4 max_new_tokens=96
 
 test: model  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: setup  ## ruff: style and format
 	$(BIN)/ruff check .

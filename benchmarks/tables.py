@@ -57,7 +57,7 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
         "speed": speed,
         "drafts": drafts,
         "milliseconds of a step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
-        "output against plain decoding's": outputs,
+        "output, against plain decoding": outputs,
     }
     return CellTable(blocks, _conditions(header, lines, turns), notices, problems)
 
