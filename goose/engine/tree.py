@@ -110,7 +110,7 @@ class TreeBuilder:
         self.depths = [0]
         self._sources = [ROOT]
         self._scores = [1.0]
-        self._child_of: dict[tuple[int, int], int] = {}
+        self._child_of: dict[int, int] = {}  # (parent << 32) + token -> child: no tuple is made a node
 
     @property
     def n_nodes(self) -> int:
@@ -118,7 +118,8 @@ class TreeBuilder:
 
     def add(self, parent: int, token: int, source: int, score: float = 1.0) -> int | None:
         """Index of `token` under `parent`: new, or the existing sibling's; None when the budget is spent."""
-        existing = self._child_of.get((parent, token))
+        key = (parent << 32) + token
+        existing = self._child_of.get(key)
         if existing is not None:
             return existing
         node = len(self.tokens)
@@ -131,7 +132,7 @@ class TreeBuilder:
         self.depths.append(self.depths[parent] + 1)
         self._sources.append(source)
         self._scores.append(score)
-        self._child_of[(parent, token)] = node
+        self._child_of[key] = node
         return node
 
     def add_chain(self, parent: int, tokens: Sequence[int], source: int) -> list[int]:

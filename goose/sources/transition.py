@@ -41,7 +41,7 @@ class AdjacencyTable:
     def reset(self) -> None:
         # Dictionaries of rows, not [V, K] arrays: a request touches a few thousand of the V rows.
         self._unigrams: dict[int, Successors] = {}
-        self._bigrams: dict[tuple[int, int], Successors] = {}
+        self._bigrams: dict[int, Successors] = {}  # (previous << 32) + token: no tuple is made a look-up
 
     def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
         """A new request; `prompt_top_k(K)` gives ids and scores [L, K] of the prompt's rows."""
@@ -58,7 +58,7 @@ class AdjacencyTable:
         ids: np.ndarray,  # int64[n, K]
         scores: np.ndarray,  # float32[n, K]
     ) -> None:
-        """Row i belongs to tokens[i], seen after previous[i]; previous[0] may be None: unknown, unigram tier only.
+        """Row i belongs to tokens[i], seen after previous[i] (None: unknown, unigram tier only).
 
         A token that occurs twice keeps its later row.
         """
@@ -67,10 +67,9 @@ class AdjacencyTable:
         rows = list(zip(ids.tolist(), scores.tolist(), strict=True))
         self._unigrams.update(zip(tokens, rows, strict=True))
         if self.bigram:
-            pairs = zip(zip(previous, tokens, strict=True), rows, strict=True)
-            if previous[0] is None:
-                next(pairs)
-            self._bigrams.update(pairs)
+            for before, token, row in zip(previous, tokens, rows, strict=True):
+                if before is not None:
+                    self._bigrams[(before << 32) + token] = row
 
     def learn_tree(self, tree: DraftTree, root_previous: int | None, scored: Scored) -> None:
         """Every node of a verified tree, rejected ones included; a node's previous token is its parent's."""
@@ -81,7 +80,7 @@ class AdjacencyTable:
     def successors(self, previous: int | None, token: int) -> Successors:
         """Ids and scores of what followed `token`, best first; empty lists when it was never processed."""
         if previous is not None and self.bigram:
-            row = self._bigrams.get((previous, token))
+            row = self._bigrams.get((previous << 32) + token)
             if row is not None:
                 return row
         return self._unigrams.get(token, _NONE)
