@@ -89,8 +89,8 @@ def checked(cfg: DictConfig) -> RunConfig:
         value = getattr(config, key)
         if value is not None and value < 1:
             raise UserError(f"{key} must be at least 1, got {value}")
-    if not (isfinite(config.temperature) and config.temperature >= 0):
-        raise UserError(f"temperature must be at least 0 and finite, got {config.temperature}")
+    if config.temperature != 0 and not (isfinite(config.temperature) and config.temperature >= 1e-4):
+        raise UserError(f"temperature must be 0 (greedy), or finite and at least 1e-4, got {config.temperature}")
     if config.resume == "":
         raise UserError("resume= is empty; name the run folder to finish")
     return config

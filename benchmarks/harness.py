@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import torch
-
 from benchmarks.records import RunFolder
 from goose.engine.decode import Drafter, Generation, decode
-from goose.engine.verify import NonFiniteLogits, Sampling
+from goose.engine.verify import Sampling
 
 BASELINE = "ar"
-PROMPT_ERRORS = (NonFiniteLogits, torch.OutOfMemoryError, ValueError)  # fail one prompt, not the cell
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def run_cell(
         return
     n_warm_up = min(16, settings.max_new_tokens)
     for make in drafters.values():
-        with suppress(*PROMPT_ERRORS):  # what is wrong will show in the measured prompts, and be recorded there
+        with suppress(Exception):  # what is wrong will show in the measured prompts, and be recorded there
             decode(lm, warm_up_ids, make(), max_new_tokens=n_warm_up, node_budget=settings.node_budget)
     measured = {name: make() for name, make in drafters.items()}
     for job in plan:
@@ -105,7 +102,7 @@ def _measure(lm, job: Job, drafter: Drafter, settings: Settings) -> dict:
             node_budget=settings.node_budget,
             sampling=settings.sampling,
         )
-    except PROMPT_ERRORS as error:
+    except Exception as error:  # of the model, the device or a drafter: it fails one prompt, not the cell
         # A failed prompt is a line without timings, never a line with somebody else's.
         return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
     return {**line, "error": None, **_recorded(generation)}

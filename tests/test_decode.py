@@ -311,3 +311,28 @@ def test_a_model_that_breaks_fails_the_request_and_not_the_next(from_length, bad
             decode(lm, P0, drafter)
         lm._next_logits = healthy
         assert run(lm, P0, drafter, 8).output_ids == [*range(12, 20)]
+
+
+@pytest.mark.parametrize("harm", [lambda c: c.append(3), lambda c: c.pop(), lambda c: c.__setitem__(-1, 3)])
+def test_a_drafter_that_changes_the_context_is_refused(harm):
+    def propose(context, budget):
+        tree = chain_of(context, [4], budget)
+        harm(context)
+        return tree
+
+    with pytest.raises(ValueError, match="the drafter changed the context"):
+        decode(counter(), P0, ScriptedDrafter(propose), max_new_tokens=8)
+
+
+def test_what_a_drafter_does_to_its_arguments_reaches_neither_output_nor_record():
+    class Vandal(ScriptedDrafter):
+        def begin(self, prompt_ids, prefill):
+            super().begin(prompt_ids, prefill)
+            prompt_ids.clear()
+
+        def observe(self, tree, verdict, scored):
+            verdict.path.append(0)
+
+    generation = decode(counter(), P0, Vandal(lambda c, b: chain_of(c, [c[-1] + 1], b)), max_new_tokens=8)
+    assert generation.output_ids == list(range(12, 20))
+    assert all(path == [0, 1] for path in generation.steps.paths)

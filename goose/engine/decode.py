@@ -108,14 +108,17 @@ def decode(
     first = fetch(logits, np.array([len(prompt)]), sampling, top_k=0).next_tokens[0]
     _synchronize(lm.device)
     t_prefilled = perf_counter()
-    drafter.begin(prompt, Prefill(first, stop, lm.prompt_top_k))
+    drafter.begin(list(prompt), Prefill(first, stop, lm.prompt_top_k))
     t_begun = perf_counter()
 
     context.append(first)
     stop_reason = _stop_reason(context, len(prompt), limit, limit_reason, stop)
     while stop_reason is None:
         t0 = perf_counter()
+        n_context, root = len(context), context[-1]
         tree = drafter.draft(context, node_budget)
+        if len(context) != n_context or context[-1] != root:
+            raise ValueError("the drafter changed the context it was shown; it may only read it")
         tree = _checked(tree, context, node_budget + drafter.overdraft, lm)
         t1 = perf_counter()
         logits = lm.score(tree)
@@ -124,19 +127,20 @@ def decode(
         scored = fetch(logits, n_committed + 1 + tree.depths, sampling, drafter.top_k)
         t3 = perf_counter()
         verdict = walk(tree, scored.next_tokens)
+        path = list(verdict.path)
         accepted = [*tree.tokens[verdict.path[1:]].tolist(), verdict.bonus]
         emitted = _cut(accepted, limit - (len(context) - len(prompt)), stop)
         context += emitted
         stop_reason = _stop_reason(context, len(prompt), limit, limit_reason, stop)
         t4 = t5 = t6 = perf_counter()
         if stop_reason is None:
-            lm.commit(verdict.path)
+            lm.commit(path)
             t5 = perf_counter()
             drafter.observe(tree, verdict, scored)
             t6 = perf_counter()
 
         steps.trees.append(tree)
-        steps.paths.append(verdict.path)
+        steps.paths.append(path)
         steps.emitted.append(len(emitted))
         steps.context.append(n_committed)
         steps.draft_s.append(t1 - t0)
