@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import metrics
 from benchmarks.errors import UserError
-from benchmarks.tables import CellTable
+from benchmarks.tables import CellTable, number
 from goose.engine.decode import Drafter, Prefill
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, walk
@@ -168,12 +168,12 @@ def _method_row(method: str, turns: list[dict]) -> dict[str, str]:
     mean_nodes, most_nodes = metrics.nodes_per_step(turns)
     return {
         "method": method,
-        "MAL": _number(metrics.mean_acceptance_length(turns), 3),
-        "tau": _number(metrics.tau(turns), 3),
-        "nodes": _number(mean_nodes, 1),
+        "MAL": number(metrics.mean_acceptance_length(turns), 3),
+        "tau": number(metrics.tau(turns), 3),
+        "nodes": number(mean_nodes, 1),
         "max": str(most_nodes),
-        "accepted": _number(metrics.draft_acceptance(turns), 3),
-        "empty": _number(metrics.empty_draft_share(turns), 3),
+        "accepted": number(metrics.draft_acceptance(turns), 3),
+        "empty": number(metrics.empty_draft_share(turns), 3),
         "emitted": str(sum(metrics.steps(turns, "emitted"))),
         "steps": str(len(metrics.steps(turns, "emitted"))),
     }
@@ -181,9 +181,5 @@ def _method_row(method: str, turns: list[dict]) -> dict[str, str]:
 
 def _group_row(group: tuple[str, str], lines: dict[str, list[dict]]) -> dict[str, str]:
     own = {m: [t for t in turns if (t["dataset"], t["category"]) == group] for m, turns in lines.items()}
-    rates = {method: _number(metrics.mean_acceptance_length(turns), 3) for method, turns in own.items()}
+    rates = {method: number(metrics.mean_acceptance_length(turns), 3) for method, turns in own.items()}
     return {"dataset": group[0], "category": group[1], "turns": str(len(next(iter(own.values())))), **rates}
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "n/a" if value is None else f"{value:.{digits}f}"

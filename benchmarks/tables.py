@@ -66,12 +66,12 @@ def _speed_row(method: str, own: list[dict], baseline: list[dict], trusted: bool
     interval = metrics.speed_up_interval(own, baseline) if trusted and method != BASELINE else None
     return {
         "method": method,
-        "tokens/s": _number(metrics.tokens_per_second(own), 1),
-        "speed-up": _number(metrics.speed_up(own, baseline), 2, "x") if trusted else "broken",
+        "tokens/s": number(metrics.tokens_per_second(own), 1),
+        "speed-up": number(metrics.speed_up(own, baseline), 2, "x") if trusted else "broken",
         "95 %": f"{interval[0]:.2f}-{interval[1]:.2f}" if interval else "",
-        "MAL": _number(metrics.mean_acceptance_length(own), 2),
-        "tau": _number(metrics.tau(own), 2),
-        "nodes": _number(metrics.nodes_per_step(own)[0], 1),
+        "MAL": number(metrics.mean_acceptance_length(own), 2),
+        "tau": number(metrics.tau(own), 2),
+        "nodes": number(metrics.nodes_per_step(own)[0], 1),
     }
 
 
@@ -79,7 +79,7 @@ def _draft_row(method: str, own: list[dict]) -> dict[str, str]:
     sources = metrics.acceptance_by_source(own)
     return {
         "method": method,
-        "e2e t/s": _number(metrics.end_to_end_tokens_per_second(own), 1),
+        "e2e t/s": number(metrics.end_to_end_tokens_per_second(own), 1),
         "steps": str(len(metrics.steps(own, "emitted"))),
         "max": str(metrics.nodes_per_step(own)[1]),
         "empty": _percent(metrics.empty_draft_share(own)),
@@ -93,8 +93,8 @@ def _draft_row(method: str, own: list[dict]) -> dict[str, str]:
 
 def _time_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:
     parts = metrics.step_milliseconds(own)
-    row = {part.removesuffix("_s"): _number(parts.get(part), 2) for part in metrics.STEP_PARTS}
-    mean_ratio = "broken" if not trusted else _number(metrics.mean_of_ratios(own, baseline), 2, "x")
+    row = {part.removesuffix("_s"): number(parts.get(part), 2) for part in metrics.STEP_PARTS}
+    mean_ratio = "broken" if not trusted else number(metrics.mean_of_ratios(own, baseline), 2, "x")
     return {"method": method, **row, "drafter": _percent(metrics.draft_overhead(own)), "ratio": mean_ratio}
 
 
@@ -144,7 +144,7 @@ def _escaped(cell: str) -> str:
     return cell.replace("|", r"\|")
 
 
-def _number(value: float | None, digits: int, unit: str = "") -> str:
+def number(value: float | None, digits: int, unit: str = "") -> str:
     return NOT_AVAILABLE if value is None else f"{value:.{digits}f}{unit}"
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from baselines.balanced import BalancedDrafter
 from goose.engine.decode import Prefill
-from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree
+from goose.engine.tree import ADJACENCY, CONTEXT
 from goose.engine.verify import Scored, Verdict
 from goose.sources.transition import AdjacencyTable
+from toy import begun_knowing, level_sizes, shown
 
 # Every token is followed by 0, 1, 2, 3, scored 0.5, 0.25, 0.125, 0.125.
 HALVES = {token: {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125} for token in range(30)}
@@ -21,20 +22,7 @@ HALVES = {token: {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125} for token in range(30)}
 def drafter_knowing(successors: dict, k: int = 3, **settings) -> BalancedDrafter:
     """A drafter whose table holds `successors`: token or (previous, token) -> {successor: score}, best first."""
     drafter = BalancedDrafter(k, AdjacencyTable(4, prefill_harvest=False), **settings)
-    drafter.begin([0], Prefill(0, frozenset(), None))
-    for key, row in successors.items():
-        previous, token = key if isinstance(key, tuple) else (None, key)
-        ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.table.learn([token], [previous], ids, scores)
-    return drafter
-
-
-def shown(tree: DraftTree) -> list[str]:
-    return [" ".join(str(tree.tokens[node]) for node in np.flatnonzero(row)) for row in tree.ancestor_mask]
-
-
-def level_sizes(tree: DraftTree) -> list[int]:
-    return np.bincount(tree.depths).tolist()
+    return begun_knowing(drafter, successors)
 
 
 def test_every_node_gets_its_k_best_children_breadth_first_until_the_budget_is_used():

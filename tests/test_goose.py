@@ -13,25 +13,13 @@ from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.context import ContextMatcher
 from goose.sources.transition import AdjacencyTable
+from toy import begun_knowing, level_sizes, shown
 
 
 def drafter_knowing(successors: dict, context: ContextMatcher | None = None, top_k=4, **settings) -> GooseDrafter:
     """A drafter knowing `successors`: token or (previous, token) -> {successor: score}, best first; later rows win."""
     drafter = GooseDrafter(context, AdjacencyTable(top_k, prefill_harvest=False), **settings)
-    drafter.begin([0], Prefill(0, frozenset(), None))
-    for key, row in successors.items():
-        previous, token = key if isinstance(key, tuple) else (None, key)
-        ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.table.learn([token], [previous], ids, scores)
-    return drafter
-
-
-def shown(tree: DraftTree) -> list[str]:
-    return [" ".join(str(tree.tokens[node]) for node in np.flatnonzero(row)) for row in tree.ancestor_mask]
-
-
-def level_sizes(tree: DraftTree) -> list[int]:
-    return np.bincount(tree.depths).tolist()
+    return begun_knowing(drafter, successors)
 
 
 def spine(tree: DraftTree) -> list[int]:

@@ -3,19 +3,18 @@
 Trees are shown as one string a node, its path from the root in the order drafted.
 """
 
-import numpy as np
 import pytest
 import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
-from goose.engine.decode import Prefill, decode
+from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
-from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree
+from goose.engine.tree import ADJACENCY, CONTEXT
 from goose.engine.verify import Sampling
 from goose.sources.context import ContextMatcher
 from goose.sources.transition import AdjacencyTable
-from toy import P0, counter, tiny_model
+from toy import P0, begun_knowing, counter, level_sizes, shown, tiny_model
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,20 +31,7 @@ HALVES = {token: {90: 0.5, 91: 0.25, 92: 0.125, 93: 0.125} for token in range(10
 
 def drafter_knowing(successors: dict, make=MixedBalancedDrafter, k: int = 3, **settings):
     drafter = make(k, table=AdjacencyTable(4, prefill_harvest=False), **settings)
-    drafter.begin([0], Prefill(0, frozenset(), None))
-    for key, row in successors.items():
-        previous, token = key if isinstance(key, tuple) else (None, key)
-        ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.table.learn([token], [previous], ids, scores)
-    return drafter
-
-
-def shown(tree: DraftTree) -> list[str]:
-    return [" ".join(str(tree.tokens[node]) for node in np.flatnonzero(row)) for row in tree.ancestor_mask]
-
-
-def level_sizes(tree: DraftTree) -> list[int]:
-    return np.bincount(tree.depths).tolist()
+    return begun_knowing(drafter, successors)
 
 
 RECALL = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]  # its end was once followed by 4 5 6 7 1 2 3

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from goose.engine.decode import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree, chain
 
 PARENTS7 = [-1, 0, 0, 1, 1, 2, 3]
@@ -131,3 +132,22 @@ def random_tree(rng: np.random.Generator, root: int, n_nodes: int, vocab_size: i
             tokens.append(token)
             parents.append(parent)
     return DraftTree.from_lists(tokens, parents, [0] + [ADJACENCY] * (len(tokens) - 1))
+
+
+def begun_knowing(drafter, successors: dict):
+    """The drafter at a new request, its table holding token or (previous, token) -> {successor: score}, best first."""
+    drafter.begin([0], Prefill(0, frozenset(), None))
+    for key, row in successors.items():
+        previous, token = key if isinstance(key, tuple) else (None, key)
+        ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
+        drafter.table.learn([token], [previous], ids, scores)
+    return drafter
+
+
+def shown(tree: DraftTree) -> list[str]:
+    """Every node as the tokens of its path, root first."""
+    return [" ".join(str(tree.tokens[node]) for node in np.flatnonzero(row)) for row in tree.ancestor_mask]
+
+
+def level_sizes(tree: DraftTree) -> list[int]:
+    return np.bincount(tree.depths).tolist()
