@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, first_line
 
 BASELINE = "ar"
 
@@ -137,10 +137,6 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
             raise UserError(f"method {name}: its drafter config makes a {type(one).__name__}; set drafter._target_")
         made[name] = make
     return made
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

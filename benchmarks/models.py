@@ -19,8 +19,8 @@ from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, Repositor
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.embedded import GGUF_SHA256, ensure_embedded, first_line, tiny_model, tiny_tokenizer
-from benchmarks.errors import UserError
+from benchmarks.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
+from benchmarks.errors import UserError, first_line
 from goose.engine.lm import refusal
 
 SOURCES = ("hub", "embedded", "tiny")
