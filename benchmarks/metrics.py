@@ -81,13 +81,24 @@ def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[flo
     ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
     if np.ptp(ratios) == 0:  # below two prompts, or all alike: no spread to resample
         return None
+    low, high = bootstrap_interval(columns, seed)
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: int = 5000) -> tuple:
+    """95 % interval of (sum e / sum s) / (sum e0 / sum s0): low, high.
+
+    columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
+    are samples of their own, with the same resampled places.
+    """
 
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
 
-    result = bootstrap(columns, statistic, paired=True, vectorized=True, n_resamples=5000, method="BCa", rng=seed)
-    low, high = result.confidence_interval
-    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+    result = bootstrap(
+        columns, statistic, paired=True, vectorized=True, n_resamples=n_resamples, method="BCa", rng=seed
+    )
+    return result.confidence_interval
 
 
 def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

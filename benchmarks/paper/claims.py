@@ -30,8 +30,8 @@ VARIANTS = {"goose": ("goose", "goose_elastic")}
 RULE = (
     "a claim is judged on runs of its own model, dataset, method and stated settings: reproduced when the published "
     "value lies in our 95 % interval or ours within 10 % of it; a range, when 95 % of our cells lie in it. A speed-up "
-    "measured on other hardware is not comparable. What compares numbers of one run (a gain, a ratio, an order) is judged "
-    "on our other models too, by the same rule: in kind"
+    "measured on other hardware is not comparable. What compares numbers of one run (a gain, a ratio, an order) is "
+    "judged on our other models too, by the same rule: in kind"
 )
 
 

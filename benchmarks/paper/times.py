@@ -37,8 +37,8 @@ def step_times(arms: Sequence[Arm]) -> PaperTable:
     shown = pd.DataFrame(body, columns=columns)
     notes = [
         "mean milliseconds a step (forward: launching it, and all of it on a CPU; fetch: waiting for it; other: the "
-        "drafter's begin and the loop), the drafter's share of decoding, and explained: MAL x t(1) / (t(n) + host) beside "
-        "the measured speed-up",
+        "drafter's begin and the loop), the drafter's share of decoding, and explained: MAL x t(1) / (t(n) + host) "
+        "beside the measured speed-up",
         *layout.notes_of(comparison, shown, "make grid EXP=main or EXP=embedded", kept),
     ]
     title = "Table 10. Where the time of a step goes"

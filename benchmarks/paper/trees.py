@@ -99,8 +99,8 @@ def topology(arms: Sequence[Arm]) -> PaperTable:
     ]
     shown = by_dataset(kept, rows, layout.datasets_of(kept), _topology_text, timed=True)
     notes = [
-        "MAL, then the speed-up over plain decoding; every tree has at most B nodes, root included. iso3, iso5, sequoia "
-        "and opt_tree draft from the adjacency table alone; iso_mixed and goose from the table and the context",
+        "MAL, then the speed-up over plain decoding; every tree has at most B nodes, root included. iso3, iso5, "
+        "sequoia and opt_tree draft from the adjacency table alone; iso_mixed and goose from the table and the context",
         *layout.notes_of(comparison, shown, "make grid EXP=topology"),
     ]
     names = ("mal", "speed_up", "speed_up_low", "speed_up_high", "mean_nodes", "max_nodes", "draft_acceptance")
