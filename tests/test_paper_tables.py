@@ -261,7 +261,7 @@ def test_every_table_is_written_in_three_forms_that_agree(tmp_path, arms):
         assert len(grid_rows) == 2 + len(table.shown)
         assert {line.count(" | ") for line in grid_rows} == {len(table.shown.columns) - 1}
         tex = (tmp_path / "tables" / f"{table.name}.tex").read_text()
-        assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{table}"))
+        assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}", r"\end{table}"))
         assert tex.count("{") == tex.count("}")
         body = tex[tex.index(r"\midrule") : tex.index(r"\bottomrule")]
         assert sum(line.endswith(r"\\") for line in body.splitlines()) == len(table.shown)
@@ -282,6 +282,15 @@ def test_latex_escapes_what_latex_would_read():
     assert r"method & 95 \% \\" in text
     assert r"\par\footnotesize note\_1: 5 \%" in text
     assert r"\begin{tabular}{lr}" in text
+
+
+def test_a_table_longer_than_a_page_becomes_a_longtable():
+    shown = pd.DataFrame([("goose_x", "1")] * 50, columns=["method", "x"])
+    text = latex(PaperTable("t", "T", shown, shown, ["a note"]))
+    assert r"\begin{longtable}{lr}" in text
+    assert r"\begin{table}" not in text
+    assert text.count("goose\\_x & 1") == 50
+    assert text.index(r"\end{longtable}") < text.index("a note")
 
 
 def test_markdown_keeps_a_bar_inside_a_cell():

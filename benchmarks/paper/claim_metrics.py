@@ -76,8 +76,7 @@ def _growth_past(n_nodes: int) -> Values:
 
 def _best_delta(arm: Arm, neighbours: Sequence[Arm]) -> float | None:
     """The arm's delta where it is the fastest of its method's deltas; no number of the others."""
-    stem = arm.method.partition("[")[0]
-    own = [a for a in neighbours if a.method.partition("[")[0] == stem and _conditions(a) == _conditions(arm)]
+    own = [a for a in neighbours if a.stem == arm.stem and _conditions(a) == _conditions(arm)]
     own = [a for a in own if "delta" in a.drafter and a.numbers.get("speed_up") is not None]
     if len({a.drafter["delta"] for a in own}) < 2:
         return None

@@ -116,9 +116,12 @@ def judge(claim: Claim, arms: Sequence[Arm]) -> list[Judgement]:
 
 
 def _judge_method(claim: Claim, metric: Metric, method: str, arms: Sequence[Arm]) -> Judgement:
-    name = _stem if metric.is_sweep else lambda arm: arm.method
     wanted = next((float(c.partition("=")[2]) for c in claim.conditions if c.startswith("temperature=")), 0.0)
-    measured = [a for a in arms if (a.state, name(a), a.run.temperature) == ("measured", method, wanted)]
+    measured = [
+        a
+        for a in arms
+        if (a.state, a.stem if metric.is_sweep else a.method, a.run.temperature) == ("measured", method, wanted)
+    ]
     own = [arm for arm in measured if _of_claim(claim, arm)]
     reasons = {reason for arm in own for reason in _misfits(claim, metric, arm)}
     fitting = [arm for arm in own if not _misfits(claim, metric, arm)]
@@ -143,10 +146,6 @@ def _judge_method(claim: Claim, metric: Metric, method: str, arms: Sequence[Arm]
         held = [low <= value <= high or _interval_holds(claim, arm) for arm, value in values]
     verdict = REPRODUCED if sum(held) >= SHARE * len(held) else NOT_REPRODUCED
     return Judgement(claim, method, verdict, f"{where}{len(values)} cell(s)", ours)
-
-
-def _stem(arm: Arm) -> str:
-    return arm.method.partition("[")[0]
 
 
 def _of_claim(claim: Claim, arm: Arm) -> bool:

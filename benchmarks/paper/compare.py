@@ -15,7 +15,7 @@ from benchmarks.paper.runs import Arm, Run
 @dataclass(frozen=True)
 class Comparison:
     arms: list[Arm]  # one a (model, dataset, node budget, temperature, method)
-    superseded: list[str]  # a sentence an arm that a better run of the same arm stands in for
+    superseded: list[str]  # names of arms measured more than once, of which the best run is shown
     refused: list[str]  # a sentence a run that is left out: what differs
 
     def where(self, **wanted) -> list[Arm]:
@@ -29,7 +29,10 @@ def _has(arm: Arm, name: str, wanted: object) -> bool:
 
 
 def told_apart(arms: list[Arm]) -> list[Arm]:
-    """Arms of one name and different settings get the settings into their name, except the ones measured most."""
+    """Arms of one name and different settings get what differs into their name.
+
+    The settings measured on the most datasets and prompts keep the plain name; where two are equal, none does.
+    """
     by_name: dict[tuple[str, str], list[Arm]] = defaultdict(list)
     for arm in arms:
         by_name[arm.run.model, arm.method].append(arm)
@@ -40,10 +43,10 @@ def told_apart(arms: list[Arm]) -> list[Arm]:
             {key for a in settings for key in a.keys() | settings[0] if a.get(key) != settings[0].get(key)}
         )
         labels = [tuple(str(a.get(key)) for key in varying) for a in settings]
-        usual = max(labels, key=lambda label: (_weight(own, labels, label), label)) if varying else ()
+        usual = _most_measured(own, labels)
         for arm, label in zip(own, labels, strict=True):
             suffix = ", ".join(f"{key}={value}" for key, value in zip(varying, label, strict=True))
-            named.append(arm if label == usual else replace(arm, method=f"{arm.method}[{suffix}]"))
+            named.append(arm if not varying or label == usual else replace(arm, method=f"{arm.method}[{suffix}]"))
     return named
 
 
@@ -90,10 +93,14 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _weight(arms: list[Arm], labels: list[tuple], label: tuple) -> tuple[int, int]:
-    """How many datasets and prompts were measured under `label`."""
-    own = [arm for arm, its in zip(arms, labels, strict=True) if its == label]
-    return len({arm.run.dataset for arm in own}), sum(arm.n_prompts for arm in own)
+def _most_measured(arms: list[Arm], labels: list[tuple]) -> tuple | None:
+    """The label of the most datasets and prompts; None where two labels have as many."""
+    weights = {}
+    for label in labels:
+        own = [arm for arm, its in zip(arms, labels, strict=True) if its == label]
+        weights[label] = len({arm.run.dataset for arm in own}), sum(arm.n_prompts for arm in own)
+    best = [label for label, weight in weights.items() if weight == max(weights.values())]
+    return best[0] if len(best) == 1 else None
 
 
 def _flat(settings: object, name: str = "") -> dict[str, object]:
@@ -110,18 +117,15 @@ def _flat(settings: object, name: str = "") -> dict[str, object]:
 def _one_each(arms: list[Arm]) -> tuple[list[Arm], list[str]]:
     """The best run of every arm: measured before not, complete before torn, then the most prompts, then the newest."""
     best: dict[tuple, Arm] = {}
-    notes = []
+    superseded: dict[str, None] = {}
     order = lambda arm: (arm.state == "measured", arm.run.is_complete, arm.n_prompts, arm.run.id)  # noqa: E731
     for arm in sorted(arms, key=order):
         key = (arm.run.model, arm.run.dataset, arm.run.node_budget, arm.run.temperature, arm.method)
         if key in best and arm.method != BASELINE:
-            notes.append(
-                f"{arm.method} ({arm.run.model}, {arm.run.dataset}, B = {arm.run.node_budget}): {arm.run.id} "
-                f"is shown, {best[key].run.id} gives way to it"
-            )
+            superseded[f"{arm.method} ({arm.run.model}, {arm.run.dataset}, B = {arm.run.node_budget})"] = None
         best[key] = arm
     chosen = {id(arm) for arm in best.values()}
-    return [arm for arm in arms if id(arm) in chosen], notes
+    return [arm for arm in arms if id(arm) in chosen], list(superseded)
 
 
 def torn_and_failed(arms: Iterable[Arm]) -> list[str]:

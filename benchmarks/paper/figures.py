@@ -10,7 +10,7 @@ from benchmarks.harness import BASELINE
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
 from benchmarks.paper.layout import number
-from benchmarks.paper.opt_tree import delta_arms, stem, swept
+from benchmarks.paper.opt_tree import delta_arms, swept
 from benchmarks.paper.runs import Arm
 from benchmarks.paper.times import PARTS
 from benchmarks.paper.trees import OVER_BUDGET, TOPOLOGIES
@@ -46,13 +46,13 @@ def draw_all(arms: Sequence[Arm], folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def speed_up(arms: Sequence[Arm], file: Path) -> list[Path]:
-    kept = [arm for arm in layout.main_arms(arms).arms if arm.method != BASELINE and "[" not in arm.method]
+    kept = [arm for arm in layout.main_arms(arms).arms if arm.method != BASELINE]
     rows = _panels(kept, lambda arm: _speed_bar(arm), lambda model, dataset, budget: f"{model}, {dataset}")
     return draw_bars(rows, "speed-up over plain decoding", file, reference=1.0) if rows else []
 
 
 def topology(arms: Sequence[Arm], file: Path) -> list[Path]:
-    wanted = [arm for arm in arms if arm.method in TOPOLOGIES and arm.run.temperature == 0]
+    wanted = [arm for arm in arms if arm.stem in TOPOLOGIES and arm.run.temperature == 0]
     kept = side_by_side(wanted).arms
     rows = _panels(kept, lambda arm: _mal_bar(arm), lambda model, dataset, budget: f"{model}, {dataset}, B = {budget}")
     return draw_bars(rows, "mean acceptance length", file, reference=1.0) if rows else []
@@ -117,7 +117,7 @@ def acceptance_gap(arms: Sequence[Arm], file: Path) -> list[Path]:
 
 
 def sizes(arms: Sequence[Arm], file: Path) -> list[Path]:
-    wanted = [a for a in arms if a.run.temperature == 0 and a.method != BASELINE and "[" not in a.method]
+    wanted = [a for a in arms if a.run.temperature == 0 and a.method != BASELINE]
     kept = swept(side_by_side(wanted).arms)
     panels = [
         CurvePanel(
@@ -161,10 +161,8 @@ def deltas(arms: Sequence[Arm], file: Path) -> list[Path]:
     for (model, dataset), own in _by_cell(kept).items():
         for row, (name, label) in zip(rows, (("mal", "MAL"), ("speed_up", "speed-up")), strict=True):
             curves = {}
-            for key in dict.fromkeys(f"{stem(a)}, B = {a.run.node_budget}" for a in own):
-                points = [
-                    a for a in own if f"{stem(a)}, B = {a.run.node_budget}" == key and a.numbers[name] is not None
-                ]
+            for key in dict.fromkeys(f"{a.stem}, B = {a.run.node_budget}" for a in own):
+                points = [a for a in own if f"{a.stem}, B = {a.run.node_budget}" == key and a.numbers[name] is not None]
                 points.sort(key=lambda a: a.drafter["delta"])
                 curves[key] = ([a.drafter["delta"] for a in points], [a.numbers[name] for a in points])
             row.append(CurvePanel(f"{model}, {dataset}", curves, "delta", label))
@@ -172,7 +170,7 @@ def deltas(arms: Sequence[Arm], file: Path) -> list[Path]:
 
 
 def step_times(arms: Sequence[Arm], file: Path) -> list[Path]:
-    kept = [a for a in layout.main_arms(arms).arms if a.step_seconds and "[" not in a.method]
+    kept = [a for a in layout.main_arms(arms).arms if a.step_seconds]
     panels = []
     for (model, dataset), own in _by_cell(kept).items():
         by_method = {arm.method: arm for arm in own}
@@ -186,7 +184,7 @@ def step_times(arms: Sequence[Arm], file: Path) -> list[Path]:
 
 def average_trees(arms: Sequence[Arm], file: Path) -> list[Path]:
     """One file a model and dataset: average_tree_MODEL_DATASET."""
-    kept = [a for a in layout.main_arms(arms).arms if a.tree is not None and a.tree.n_nodes > 1 and "[" not in a.method]
+    kept = [a for a in layout.main_arms(arms).arms if a.tree is not None and a.tree.n_nodes > 1]
     files: list[Path] = []
     for (model, dataset), own in _by_cell(kept).items():
         by_method = {arm.method: arm for arm in own}

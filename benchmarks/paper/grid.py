@@ -62,8 +62,8 @@ def cells(arms: Sequence[Arm]) -> pd.DataFrame:
 
 
 def _methods_by_datasets(comparison: Comparison, text: Callable[[Arm], str], timed: bool = False) -> pd.DataFrame:
-    """One row a model and method of the plain settings, one column a dataset; then the paper's models without a run."""
-    arms = [arm for arm in comparison.arms if arm.method != BASELINE and "[" not in arm.method]
+    """One row a model and method, one column a dataset; then the paper's models without a run."""
+    arms = [arm for arm in comparison.arms if arm.method != BASELINE]
     datasets = layout.datasets_of(arms)
     rows = []
     for model in layout.models_of(arms):

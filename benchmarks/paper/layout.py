@@ -58,25 +58,31 @@ def markdown(table: PaperTable) -> str:
 
 
 def latex(table: PaperTable) -> str:
-    """A table environment of the booktabs package, the notes below the grid."""
+    """A table of the booktabs package, the notes below it; one too long for a page becomes a longtable."""
     shown = table.shown.map(escaped_latex)
     shown.columns = [escaped_latex(str(column)) for column in table.shown.columns]
-    layout = "l" * sum(column in TEXT_COLUMNS for column in table.shown.columns)
+    is_long = len(shown) > PAGE_ROWS
     text = shown.to_latex(
         index=False,
         escape=False,
-        column_format=layout + "r" * (len(shown.columns) - len(layout)),
+        longtable=is_long,
+        column_format="".join("l" if column in TEXT_COLUMNS else "r" for column in table.shown.columns),
         caption=escaped_latex(table.title),
         label=f"tab:{table.name}",
-        position="tbp",
+        position=None if is_long else "tbp",
     )
+    notes = "".join(f"\\par\\footnotesize {escaped_latex(note)}\n" for note in table.notes)
+    if is_long:
+        return f"% needs the packages booktabs and longtable\n{text}{notes}"
     text = text.replace("\\begin{tabular}", "\\centering\\small\n\\begin{tabular}", 1)
-    notes = "\n".join(f"\\par\\footnotesize {escaped_latex(note)}" for note in table.notes)
-    return text.replace("\\end{tabular}\n", "\\end{tabular}\n" + (notes + "\n" if notes else ""), 1)
+    text = text.replace("\\end{tabular}\n", f"\\end{{tabular}}\n{notes}", 1)
+    return f"% needs the package booktabs\n{text}"
 
 
+PAGE_ROWS = 40
 TEXT_COLUMNS = (
-    "model", "dataset", "method", "source", "table", "metric", "verdict", "why", "run", "outputs", "verdict there",
+    "model", "dataset", "method", "source", "structure", "draft", "outputs", "first divergence", "table", "metric",
+    "verdict", "why",
 )  # fmt: skip
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -230,9 +236,10 @@ def conditions(arms: Sequence[Arm]) -> list[str]:
 def _conditions(arm: Arm) -> str:
     model, env, config = (arm.run.header[key] for key in ("model", "environment", "config"))
     sampling = "greedy" if not config["temperature"] else f"temperature {config['temperature']}, seed {config['seed']}"
+    engine = arm.run.conditions["engine"]
     return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}, attention {config['attention']}) on {env['device']} "
-        f"({env['cpu']}, {env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}, "
-        f"{sampling}, {config['prompt_style']} prompts, at most {config['max_new_tokens']} new tokens, "
-        f"stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)"
+        f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
+        f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
+        f"transformers {env['transformers']}, {sampling}, {config['prompt_style']} prompts, "
+        f"at most {config['max_new_tokens']} new tokens, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)"
     )

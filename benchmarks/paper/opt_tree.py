@@ -27,17 +27,16 @@ def tables(arms: Sequence[Arm]) -> list[PaperTable]:
 
 
 def structures(arms: Sequence[Arm]) -> PaperTable:
-    comparison = layout.main_arms([arm for arm in arms if arm.method in STRUCTURES])
+    comparison = layout.main_arms([arm for arm in arms if arm.stem in STRUCTURES])
     kept = comparison.arms
     rows = [
         (model, layout.main_budget(kept, model), method)
         for model in layout.models_of(kept)
-        for method in STRUCTURES
-        if any((arm.run.model, arm.method) == (model, method) for arm in kept)
+        for method in layout.methods_of(arm for arm in kept if arm.run.model == model)
     ]
     shown = layout.by_dataset(kept, rows, layout.datasets_of(kept), lambda arm: number(arm.numbers["mal"], 2))
-    shown.insert(3, "structure", [STRUCTURES[method][0] for *_, method in rows])
-    shown.insert(4, "draft", [STRUCTURES[method][1] for *_, method in rows])
+    shown.insert(3, "structure", [STRUCTURES[method.partition("[")[0]][0] for *_, method in rows])
+    shown.insert(4, "draft", [STRUCTURES[method.partition("[")[0]][1] for *_, method in rows])
     notes = ["MAL", *layout.notes_of(comparison, shown, MADE_BY)]
     return PaperTable(
         "table7a_structures",
@@ -72,9 +71,7 @@ def expectations(arms: Sequence[Arm]) -> PaperTable:
 
 def sizes(arms: Sequence[Arm]) -> PaperTable:
     """MAL over the node budget, for the methods measured at more than one."""
-    comparison = side_by_side(
-        a for a in arms if a.run.temperature == 0 and a.method != BASELINE and "[" not in a.method
-    )
+    comparison = side_by_side(a for a in arms if a.run.temperature == 0 and a.method != BASELINE)
     kept = swept(comparison.arms)
     budgets = sorted({arm.run.node_budget for arm in kept})
     found = {(*_place(arm), arm.run.node_budget): arm for arm in kept}
@@ -102,12 +99,12 @@ def deltas(arms: Sequence[Arm]) -> PaperTable:
     comparison = delta_arms(arms)
     body, numbers = [], []
     for arm in sorted(
-        comparison.arms, key=lambda arm: (*_place(arm)[:2], stem(arm), arm.run.node_budget, arm.drafter["delta"])
+        comparison.arms, key=lambda arm: (*_place(arm)[:2], arm.stem, arm.run.node_budget, arm.drafter["delta"])
     ):
         values = [number(arm.numbers[n], 2) for n in ("mal", "mean_nodes")] if arm.state == "measured" else ["", ""]
         budget, delta = arm.run.node_budget, arm.drafter["delta"]
         last = cell(arm, speed_up_text, timed=True)
-        body.append((arm.run.model, arm.run.dataset, str(budget), stem(arm), f"{delta:g}", *values, last))
+        body.append((arm.run.model, arm.run.dataset, str(budget), arm.stem, f"{delta:g}", *values, last))
         wanted = ("mal", "mean_nodes", "speed_up", "speed_up_low", "speed_up_high")
         numbers.append(facts(arm) | {"delta": delta} | {name: arm.numbers.get(name) for name in wanted})
     shown = pd.DataFrame(body, columns=["model", "dataset", "B", "method", "delta", "MAL", "nodes", "speed-up"])
@@ -124,11 +121,6 @@ def delta_arms(arms: Sequence[Arm]) -> Comparison:
     return side_by_side(arm for arm in own if len(seen[_sweep(arm)]) > 1)
 
 
-def stem(arm: Arm) -> str:
-    """The method's name without the settings that tell its arms apart."""
-    return arm.method.partition("[")[0]
-
-
 def _sweep(arm: Arm) -> tuple:
     fixed = {key: value for key, value in arm.drafter.items() if key != "delta"}
     return arm.run.model, arm.run.dataset, arm.run.node_budget, repr(sorted(fixed.items()))
@@ -136,7 +128,7 @@ def _sweep(arm: Arm) -> tuple:
 
 def temperatures(arms: Sequence[Arm]) -> PaperTable:
     """MAL and speed-up of every arm that was measured at more than one temperature."""
-    comparison = side_by_side(arm for arm in arms if arm.method != BASELINE and "[" not in arm.method)
+    comparison = side_by_side(arm for arm in arms if arm.method != BASELINE)
     seen: dict[tuple, set[float]] = {}
     for arm in comparison.arms:
         seen.setdefault((*_place(arm), arm.run.node_budget), set()).add(arm.run.temperature)

@@ -66,7 +66,9 @@ class Run:
         settings = {key: header["config"].get(key) for key in SETTINGS}
         prompts = hashlib.sha256(" ".join(header["prompts_sha256"]).encode()).hexdigest()[:12]
         data = {"dataset_sha256": header["dataset"]["sha256"], "prompts": f"{len(header['prompts_sha256'])}, {prompts}"}
-        return {**fingerprint(header["environment"]), **model, **settings, "stop_ids": header["stop_ids"], **data}
+        engine = header.get("engine", "eager")  # what records without the key were made with
+        machine = {**fingerprint(header["environment"]), "engine": engine}
+        return {**machine, **model, **settings, "stop_ids": header["stop_ids"], **data}
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class Arm:
         default_factory=dict
     )  # columns of all steps, for projections onto a cost curve
     is_trusted: bool = True  # False: this method or plain decoding is broken or absent; no speed-up is kept
+
+    @property
+    def stem(self) -> str:
+        """The method's name without the settings that tell arms of one name apart (compare.told_apart)."""
+        return self.method.partition("[")[0]
 
     @property
     def is_unstable(self) -> bool:

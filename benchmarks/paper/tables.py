@@ -33,4 +33,7 @@ def write_tables(arms: Sequence[Arm], claims: Sequence[Claim], folder: Path) -> 
     written.append(folder / "cells.csv")
     grid.cells(arms).to_csv(written[-1], index=False)
     refused = [note for table in tables for note in table.notes if note.startswith("refused: ")]
-    return written, [*refused, *side_by_side(arms).superseded]
+    again = side_by_side(arms).superseded
+    more = f" and {len(again) - 3} more" if len(again) > 3 else ""
+    best = "measured more than once; the run shown is complete, of the most prompts, the newest, in this order"
+    return written, [*refused, *([f"{', '.join(again[:3])}{more}: {best}"] if again else [])]

@@ -50,7 +50,7 @@ def heterogeneity(arms: Sequence[Arm]) -> PaperTable:
 def by_depth_and_rank(arms: Sequence[Arm]) -> PaperTable:
     """Accepted / tested by depth and by rank, the datasets of a model together."""
     comparison = layout.main_arms(arms)
-    drafting = [arm for arm in comparison.arms if arm.state == "measured" and arm.by_depth and "[" not in arm.method]
+    drafting = [arm for arm in comparison.arms if arm.state == "measured" and arm.by_depth]
     rows, numbers = [], []
     for model in layout.models_of(drafting):
         for method in layout.methods_of(a for a in drafting if a.run.model == model):
@@ -88,14 +88,13 @@ def _tested(counts: Sequence[NodeCounts], n: int) -> list[str]:
 
 def topology(arms: Sequence[Arm]) -> PaperTable:
     """MAL and speed-up of the tree shapes under the same strict node budget."""
-    comparison = side_by_side(arm for arm in arms if arm.method in TOPOLOGIES and arm.run.temperature == 0)
+    comparison = side_by_side(arm for arm in arms if arm.stem in TOPOLOGIES and arm.run.temperature == 0)
     kept = comparison.arms
     rows = [
         (model, budget, method)
         for model in layout.models_of(kept)
         for budget in sorted({arm.run.node_budget for arm in kept if arm.run.model == model})
-        for method in TOPOLOGIES
-        if any((arm.run.model, arm.method) == (model, method) for arm in kept)
+        for method in layout.methods_of(a for a in kept if (a.run.model, a.run.node_budget) == (model, budget))
     ]
     shown = by_dataset(kept, rows, layout.datasets_of(kept), _topology_text, timed=True)
     notes = [
