@@ -117,11 +117,8 @@ def judge(claim: Claim, arms: Sequence[Arm]) -> list[Judgement]:
 
 def _judge_method(claim: Claim, metric: Metric, method: str, arms: Sequence[Arm]) -> Judgement:
     wanted = next((float(c.partition("=")[2]) for c in claim.conditions if c.startswith("temperature=")), 0.0)
-    measured = [
-        a
-        for a in arms
-        if (a.state, a.stem if metric.is_sweep else a.method, a.run.temperature) == ("measured", method, wanted)
-    ]
+    named = [arm for arm in arms if (arm.stem if metric.is_sweep else arm.method) == method]
+    measured = [arm for arm in named if arm.state == "measured" and arm.run.temperature == wanted]
     own = [arm for arm in measured if _of_claim(claim, arm)]
     reasons = {reason for arm in own for reason in _misfits(claim, metric, arm)}
     fitting = [arm for arm in own if not _misfits(claim, metric, arm)]

@@ -241,5 +241,6 @@ def _conditions(arm: Arm) -> str:
         f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
         f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
         f"transformers {env['transformers']}, {sampling}, {config['prompt_style']} prompts, "
-        f"at most {config['max_new_tokens']} new tokens, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)"
+        f"at most {config['max_new_tokens']} new tokens, "
+        f"stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)"
     )
