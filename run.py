@@ -41,6 +41,7 @@ class RunConfig:
     stop_rule: str = "generation_config"
     device: str = "auto"
     dtype: str = "auto"
+    engine: str = "auto"
     attention: str = "grouped"
     runs_dir: str = "results/runs"
     resume: str | None = None

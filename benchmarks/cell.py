@@ -19,7 +19,7 @@ from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_mo
 from benchmarks.prompts import render
 from benchmarks.records import RunFolder
 from benchmarks.tables import cell_table, markdown, rich_tables
-from goose.engine.lm import ATTENTIONS, TreeLM
+from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
 
 # A text of no dataset, so that warming up never sees a measured prompt.
@@ -71,6 +71,9 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     attention = settings["attention"]
     if attention not in ATTENTIONS:
         raise UserError(f"attention={attention} cannot apply a tree mask; choose one of {', '.join(ATTENTIONS)}")
+    engine = settings["engine"]
+    if engine not in ("auto", *ENGINES):
+        raise UserError(f"engine={engine} is unknown; choose auto, {', '.join(ENGINES)}")
     data_config = dict(settings["dataset"])
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
@@ -82,13 +85,17 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         raise UserError(f"dataset: {error}") from error
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
     loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
-    lm = TreeLM(loaded.model, attention=attention)
+    try:
+        lm = TreeLM(loaded.model, engine=engine, attention=attention)
+    except ValueError as error:
+        raise UserError(str(error)) from error
     rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
     prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": {**settings, "prompt_style": style, "max_new_tokens": max_new_tokens},
         "model": model,
+        "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
         "dataset": {"name": dataset.name, "source": dataset.source, "sha256": dataset.sha256},

@@ -105,11 +105,12 @@ def _measure(lm, job: Job, drafter: Drafter, settings: Settings) -> dict:
     except Exception as error:  # of the model, the device or a drafter: it fails one prompt, not the cell
         # A failed prompt is a line without timings, never a line with somebody else's.
         return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    return {**line, "error": None, **_recorded(generation)}
+    return {**line, "error": None, **_recorded(generation, drafter)}
 
 
-def _recorded(generation: Generation) -> dict:
+def _recorded(generation: Generation, drafter: Drafter) -> dict:
     steps = generation.steps
+    expected = getattr(drafter, "expected", None)  # E(A) of each tree, of drafters that know it
     seconds = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
     return {
         "output_ids": generation.output_ids,
@@ -124,6 +125,7 @@ def _recorded(generation: Generation) -> dict:
             "tokens": [tree.tokens.tolist() for tree in steps.trees],
             "parents": [tree.parents.tolist() for tree in steps.trees],
             "sources": [tree.sources.tolist() for tree in steps.trees],
+            **({} if expected is None else {"expected": [round(e, 4) for e in expected]}),
             **{name: [round(s, 7) for s in getattr(steps, name)] for name in seconds},
         },
     }

@@ -104,9 +104,11 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     n_all = len({line["prompt_id"] for line in lines})
     few = f"an interval from {n_prompts} prompts is little more than their range; " if n_prompts < FEW_PROMPTS else ""
     sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
+    engine = header.get("engine", "eager")  # what records without the key were made with
     return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}, attention {config['attention']}) on {env['device']}"
-        f" ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}\n"
+        f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
+        f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
+        f"transformers {env['transformers']}\n"
         f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
         f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
