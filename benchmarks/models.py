@@ -6,28 +6,21 @@ engine's knowledge (`goose.engine.lm.refusal`)."""
 import hashlib
 import re
 import reprlib
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
 from benchmarks.errors import UserError, first_line
+from benchmarks.hub import LOCAL_COPY, cached_commit, probe
 from goose.engine.lm import refusal
 
 SOURCES = ("hub", "embedded", "tiny")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-HUB_TIMEOUT_S = 3.0  # per network operation
-HUB_DEADLINE_S = 6.0  # for the whole probe: name resolution and dropped packets ignore the timeout above
-LOCAL_COPY = "pass model.path=FOLDER with a local copy"
 
 
 @dataclass(frozen=True)
@@ -144,66 +137,8 @@ def _locate(spec: ModelSpec) -> _Location:
         return _Location(str(folder), str(folder), local_only=True)
     if spec.source == "embedded":
         return _Location(str(ensure_embedded()), "embedded", local_only=True)
-    cached = _cached_commit(spec.hub_id)
-    return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or _probe_hub(spec.hub_id))
-
-
-def _cached_commit(hub_id: str) -> str | None:
-    """The commit whose whole copy (config, weights, tokenizer) lies in the hub's own cache; no network is asked."""
-    config = try_to_load_from_cache(hub_id, "config.json")
-    if not isinstance(config, str):
-        return None
-    folder = Path(config).parent  # .../snapshots/<commit>
-    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-    has_weights = any(_weights_whole(folder, stem) for stem in ("model.safetensors", "pytorch_model.bin"))
-    return folder.name if has_tokenizer and has_weights else None
-
-
-def _weights_whole(folder: Path, stem: str) -> bool:
-    index = folder / f"{stem}.index.json"
-    if not index.is_file():
-        return (folder / stem).is_file()
-    shards = set(re.findall(r'"([^"/]+\.(?:safetensors|bin))"', index.read_text()))
-    return bool(shards) and all((folder / shard).is_file() for shard in shards)
-
-
-def _probe_hub(hub_id: str) -> str:
-    """The commit, from one short request: transformers' own retries take minutes to admit that there is no hub."""
-    absent = "is not in the local hub cache and"
-    if is_offline_mode():
-        raise UserError(f"{hub_id} {absent} offline mode is on; {LOCAL_COPY}, or unset HF_HUB_OFFLINE")
-    url = hf_hub_url(hub_id, "config.json")
-    try:
-        return _within(HUB_DEADLINE_S, lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S)).commit_hash
-    except GatedRepoError as error:  # a RepositoryNotFoundError too, so it comes first
-        cause, why, way = error, "is gated", "accept its licence on its hub page and run `hf auth login`"
-    except RepositoryNotFoundError as error:
-        cause, why, way = error, "is not on the hub, or is private", "check model.hub_id, or run `hf auth login`"
-    except EntryNotFoundError as error:
-        cause, why, way = error, "has no config.json on the hub", "choose a repository in Hugging Face format"
-    except Exception as error:  # the HTTP library under huggingface_hub, and so its base class, differs by version
-        cause, why = error, f"{absent} the hub cannot be reached ({first_line(error)})"
-        way = "check the network (and `hf auth login` for gated models)"
-        if (status := getattr(getattr(error, "response", None), "status_code", None)) in (401, 403):
-            why, way = f"is refused by the hub (HTTP {status})", "run `hf auth login` with an account that may read it"
-    raise UserError(f"{hub_id} {why}; {LOCAL_COPY}, or {way}") from cause
-
-
-def _within(deadline_s: float, call: Callable[[], Any]) -> Any:
-    future: Future = Future()
-
-    def attempt() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
-
-    # A bare daemon thread: an executor would wait at exit for the call that never returns.
-    threading.Thread(target=attempt, daemon=True).start()
-    try:
-        return future.result(deadline_s)
-    except TimeoutError as error:
-        raise TimeoutError(str(error) or f"no answer within {deadline_s:.0f} s") from error
+    cached = cached_commit(spec.hub_id)
+    return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or probe(spec.hub_id))
 
 
 def _pin(location: _Location) -> dict[str, Any]:
