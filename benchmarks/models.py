@@ -4,28 +4,37 @@ It sets no generation parameter and does not know how a model is decoded; which 
 engine's knowledge (`goose.engine.lm.refusal`)."""
 
 import hashlib
+import json
 import re
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
 from benchmarks.errors import UserError, first_line
 from benchmarks.hub import LOCAL_COPY, cached_commit, probe
+from benchmarks.shapes import random_model
 from goose.engine.lm import refusal
 
+CONF = Path(__file__).resolve().parents[1] / "conf" / "model"
 SOURCES = ("hub", "embedded", "tiny")
+WEIGHTS = ("pretrained", "random")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs."""
+    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs.
+
+    weights: "pretrained" takes the model's own; "random" makes them up at its `shape` (benchmarks/shapes.py), which
+    needs no files: for timing alone, since what such a model writes means nothing.
+    """
 
     name: str
     source: str
@@ -34,8 +43,12 @@ class ModelSpec:
     gpu_dtype: str = "float16"
     cpu_dtype: str = "float32"
     device_map: str | None = None
+    shape: dict[str, Any] | None = field(default=None, hash=False)
+    weights: str = "pretrained"
 
     def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise UserError(f"model.weights is {self.weights!r}; choose one of {', '.join(WEIGHTS)}")
         if self.source not in SOURCES:
             raise UserError(f"model.source is {self.source!r}; choose one of {', '.join(SOURCES)}")
         if self.source == "hub" and not (self.hub_id or self.path):
@@ -46,10 +59,11 @@ class ModelSpec:
 class LoadedModel:
     """A model and where it came from. Everything but the first two fields is text, ready for a record.
 
-    source    hub id, folder, "embedded" or "random:tiny"
+    tokenizer None with random weights at a shape
+    source    hub id, folder, "embedded" or "random:<name>"
     revision  "hub:<commit>" when known; "gguf-sha256:<hash>" of the embedded model's origin; else
               "files-sha256:<hash>" over config.json and the weight files' names and sizes (never their content), or
-              "weights-sha256:<hash>" of random weights
+              "weights-sha256:<hash>" of tiny's; "shape-sha256:<hash>" of random weights at a shape
     weights   "pretrained" | "random"
     """
 
@@ -61,6 +75,15 @@ class LoadedModel:
     weights: str
     dtype: str
     device: str
+
+
+def spec_named(name: str, **changes: Any) -> ModelSpec:
+    """The spec of conf/model/NAME.yaml with `changes` to its fields, for scripts that need no other setting."""
+    file = CONF / f"{name}.yaml"
+    if not file.is_file():
+        names = ", ".join(sorted(other.stem for other in CONF.glob("*.yaml")))
+        raise UserError(f"there is no model {name!r}; conf/model has {names}")
+    return ModelSpec(**(yaml.safe_load(file.read_text(encoding="utf-8")) | changes))
 
 
 @dataclass(frozen=True)
@@ -75,6 +98,8 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     """device: auto | cpu | cuda | cuda:N. dtype: auto (the spec's, by device) | float32 | float16 | bfloat16."""
     device = resolve_device(device)
     dtype = resolve_dtype(spec, device, dtype)
+    if spec.weights == "random":
+        return _load_random(spec, device, dtype)
     is_tiny = spec.source == "tiny" and not spec.path
     if spec.device_map and (is_tiny or device == "cpu"):
         raise UserError(f"model.device_map spreads a checkpoint over GPUs, not {spec.name} on {device}; leave it unset")
@@ -89,6 +114,18 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
     revision = f"hub:{location.commit}" if location.commit else _folder_revision(location)
     return LoadedModel(model, tokenizer, spec.name, location.source, revision, "pretrained", dtype, device)
+
+
+def _load_random(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
+    if spec.shape is None:
+        raise UserError(f"model {spec.name} has no shape in its file, so weights=random has nothing to fill; add one")
+    for key in ("path", "device_map"):
+        if getattr(spec, key):
+            raise UserError(f"model.{key} places a checkpoint, and weights=random has none; leave one of them unset")
+    model = random_model(spec.shape, device, DTYPES[dtype])
+    digest = hashlib.sha256(json.dumps(spec.shape, sort_keys=True).encode()).hexdigest()
+    source, revision = f"random:{spec.name}", f"shape-sha256:{digest}"
+    return LoadedModel(model, None, spec.name, source, revision, "random", dtype, device)
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:
@@ -224,10 +261,10 @@ def generation_notice(model: Any) -> str | None:
     config = getattr(model, "generation_config", None)
     fields = _ZERO_IS_NEUTRAL + _ONE_IS_NEUTRAL + (_ONLY_WHEN_SAMPLING if getattr(config, "do_sample", None) else ())
     found = []
-    for field in fields:
-        value = getattr(config, field, None)
-        if value and not (value == 1 and field in _ONE_IS_NEUTRAL):
-            found.append(f"{field}={reprlib.repr(value)}")
+    for name in fields:
+        value = getattr(config, name, None)
+        if value and not (value == 1 and name in _ONE_IS_NEUTRAL):
+            found.append(f"{name}={reprlib.repr(value)}")
     return f"the model's generation_config sets {', '.join(found)}; ignored in every arm" if found else None
 
 
