@@ -2,7 +2,7 @@
 
 A recorded answer decides every verdict (benchmarks/recordings.py). That holds for drafters that look at the context
 alone; those that learn from the target's scores (top_k > 0) are refused, since a recording has none. Knows no model, no
-tokenizer, no configuration and no clock: it counts steps, not seconds.
+tokenizer, no configuration and no clock: it counts steps, not seconds (benchmarks/forced.py times them).
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from benchmarks import metrics
+from benchmarks.cost_curve import CostCurve
 from benchmarks.errors import UserError
 from benchmarks.recordings import Recording, recorded_next_tokens, refuse_learner
 from benchmarks.tables import CellTable, number
@@ -83,9 +84,14 @@ def _no_scores(k: int) -> tuple[np.ndarray, np.ndarray]:
 def replay_table(
     lines: dict[str, list[dict]],  # method -> its lines, the same recordings in each
     conditions: str,
+    curve: CostCurve | None = None,
 ) -> CellTable:
-    """Two blocks: every measure a method, and MAL a dataset and category."""
+    """Two blocks: every measure a method, MAL a dataset and category. With a curve: the speed-up projected onto it."""
     methods = [_method_row(method, turns) for method, turns in lines.items()]
+    if curve is not None:
+        for row, turns in zip(methods, lines.values(), strict=True):
+            row["projected"] = number(metrics.projected_speed_up(turns, curve.seconds), 2, "x")
+        conditions = f"{conditions}\nprojected: speed-up by a {curve.label}, drafting for free"
     groups = dict.fromkeys((line["dataset"], line["category"]) for line in next(iter(lines.values())))
     by_group = [_group_row(group, lines) for group in sorted(groups)]
     return CellTable({"all turns": methods, "MAL by dataset and category": by_group}, conditions, [], [])
