@@ -4,11 +4,11 @@ A `turn` is one recorded line without an error. The words are the glossary's: a 
 prefill; emitted counts what a step added to the output after cutting; node counts include the root.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, trees_of
 from goose.engine.tree import ROOT, SOURCE_NAMES
@@ -91,6 +91,7 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
     columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
     are samples of their own, with the same resampled places.
     """
+    from scipy.stats import bootstrap  # imported late: the other metrics need numpy alone, and it takes a second
 
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
@@ -200,6 +201,29 @@ def step_milliseconds(turns: Turns) -> dict[str, float]:
     """Median milliseconds a step of each part of a step; empty without steps."""
     columns = {part: steps(turns, part) for part in STEP_PARTS}
     return {part: 1e3 * float(np.median(values)) for part, values in columns.items() if values}
+
+
+HOST_PARTS = ("draft_s", "walk_s", "observe_s")
+
+
+def projected_speed_up(turns: Turns, t: Callable[[int, int, bool], float], *, host: bool = False) -> float | None:
+    """Speed-up of the recorded steps on another machine, whose cost of a forward is t(nodes, context, is_chain).
+
+    Seconds of plain decoding of the same text / seconds of the method: the sum of t(1, L) over the emitted tokens, each
+    at its own context L, over the sum of t(n, L) over the steps. What is left out on both sides: prefill, commits, and
+    the host's own work, unless `host` adds the method's recorded draft, walk and observe seconds (plain decoding has
+    next to none). None without steps.
+    """
+    t = cache(t)
+    plain_s = own_s = 0.0
+    for turn in turns:
+        columns = turn["steps"]
+        for parents, context, emitted in zip(columns["parents"], columns["context"], columns["emitted"], strict=True):
+            own_s += t(len(parents), context, parents == list(range(-1, len(parents) - 1)))
+            plain_s += sum(t(1, context + i, True) for i in range(emitted))
+        if host:
+            own_s += sum(sum(columns[part]) for part in HOST_PARTS)
+    return ratio(plain_s, own_s)
 
 
 # --- losslessness ----------------------------------------------------------------------------------------------------
