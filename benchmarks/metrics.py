@@ -98,7 +98,7 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
 
     batch = max(1, int(RESAMPLED_AT_ONCE // max(1, columns[0].size)))
-    options = {"paired": True, "vectorized": True, "method": "BCa", "batch": batch, "rng": seed}
+    options = {"axis": -1, "paired": True, "vectorized": True, "method": "BCa", "batch": batch, "rng": seed}
     return bootstrap(columns, statistic, n_resamples=n_resamples, **options).confidence_interval
 
 
