@@ -34,7 +34,7 @@ class Rows:
     def put(self, keys: list[int], ids: np.ndarray, scores: np.ndarray) -> None:
         """Row i, at most `width` long, takes the place of what keys[i] had; of equal keys the last one's stays."""
         slots = self._slots
-        at = [slots.setdefault(key, len(slots)) for key in keys]
+        at = np.array([slots.setdefault(key, len(slots)) for key in keys], dtype=np.intp)
         if len(slots) > len(self._ids):
             n_more = max(len(self._ids), len(slots) - len(self._ids))
             self._ids = np.concatenate([self._ids, np.empty((n_more, self._ids.shape[1]), self._ids.dtype)])
