@@ -30,6 +30,11 @@ Makers = Callable[[dict[str, dict]], dict[str, Callable]]
 
 def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
+    if settings["model"].get("weights") == "random":
+        raise UserError(
+            "model.weights=random: what random weights accept means nothing, so a run needs pretrained ones; leave "
+            "weights=pretrained, or time the shape with scripts/measure_cost.py or scripts/replay.py --time-on"
+        )
     made = makers(methods)
     loaded, lm, prompts, header = _prepare(settings)
     header = {"config": header.pop("config"), "methods": methods, **header}

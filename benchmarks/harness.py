@@ -63,7 +63,7 @@ def run_cell(
 
 @dataclass(frozen=True)
 class Job:
-    prompt: CellPrompt
+    prompt: CellPrompt  # or whatever else has an id
     method: str
     repeat: int
     place: int  # which of the prompt's methods ran first, second, ...
@@ -105,10 +105,11 @@ def _measure(lm, job: Job, drafter: Drafter, settings: Settings) -> dict:
     except Exception as error:  # of the model, the device or a drafter: it fails one prompt, not the cell
         # A failed prompt is a line without timings, never a line with somebody else's.
         return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    return {**line, "error": None, **_recorded(generation, drafter)}
+    return {**line, "error": None, **recorded(generation, drafter)}
 
 
-def _recorded(generation: Generation, drafter: Drafter) -> dict:
+def recorded(generation: Generation, drafter: Drafter) -> dict:
+    """What a line keeps of a decoded request, in plain values."""
     steps = generation.steps
     expected = getattr(drafter, "expected", None)  # E(A) of each tree, of drafters that know it
     seconds = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")

@@ -4,11 +4,11 @@ A `turn` is one recorded line without an error. The words are the glossary's: a 
 prefill; emitted counts what a step added to the output after cutting; node counts include the root.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from goose.engine.tree import ROOT, SOURCE_NAMES
 
@@ -75,6 +75,8 @@ def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[flo
 
     None where the prompts show no spread: fewer than two with a step, or all alike.
     """
+    from scipy.stats import bootstrap  # imported late: the other metrics need numpy alone, and it takes a second
+
     columns = _per_prompt(turns, baseline)
     columns = tuple(column[columns[2] > 0] for column in columns)  # a prompt without a step has nothing to resample
     ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
@@ -194,6 +196,29 @@ def step_milliseconds(turns: Turns) -> dict[str, float]:
     """Median milliseconds a step of each part of a step; empty without steps."""
     columns = {part: steps(turns, part) for part in STEP_PARTS}
     return {part: 1e3 * float(np.median(values)) for part, values in columns.items() if values}
+
+
+HOST_PARTS = ("draft_s", "walk_s", "observe_s")
+
+
+def projected_speed_up(turns: Turns, t: Callable[[int, int, bool], float], *, host: bool = False) -> float | None:
+    """Speed-up of the recorded steps on another machine, whose cost of a forward is t(nodes, context, is_chain).
+
+    Seconds of plain decoding of the same text / seconds of the method: the sum of t(1, L) over the emitted tokens, each
+    at its own context L, over the sum of t(n, L) over the steps. What is left out on both sides: prefill, commits, and
+    the host's own work, unless `host` adds the method's recorded draft, walk and observe seconds (plain decoding has
+    next to none). None without steps.
+    """
+    t = cache(t)
+    plain_s = own_s = 0.0
+    for turn in turns:
+        columns = turn["steps"]
+        for parents, context, emitted in zip(columns["parents"], columns["context"], columns["emitted"], strict=True):
+            own_s += t(len(parents), context, parents == list(range(-1, len(parents) - 1)))
+            plain_s += sum(t(1, context + i, True) for i in range(emitted))
+        if host:
+            own_s += sum(sum(columns[part]) for part in HOST_PARTS)
+    return ratio(plain_s, own_s)
 
 
 # --- losslessness ----------------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ class TreeLM:
         self.max_positions: int = config.max_position_embeddings
         self._decoder = model.base_model
         self._config = config
+        self.attention = attention
         self._attention = GROUPED if attention == "grouped" else attention
         self._mask_repeats = config.num_attention_heads // config.num_key_value_heads if attention == "grouped" else 1
         # transformers renamed the argument in 5.2x; asking the signature serves both.
