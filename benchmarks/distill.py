@@ -31,7 +31,7 @@ class Recipe:
     layers: tuple[int, ...] = (0, 1, 28, 29)  # of the target, where the student's start
     n_tokens: int = 140_000  # of the target's own text
     n_new: int = 128  # most tokens of one continuation
-    generation_batch: int = 48
+    generation_batch: int = 96
     epochs: int = 4
     batch_size: int = 8
     peak_lr: float = 1e-3
