@@ -5,8 +5,10 @@ from benchmarks.tables import CellTable, number
 
 
 def cost_table(curve: CostCurve) -> CellTable:
-    """One row a point. launch: share of the time until the forward was launched; on a CPU launching is not apart."""
-    rows = [_row(curve, point) for point in curve.points]
+    """Two blocks of one row a point: its time, and what the machine did in it beside what it can do.
+
+    launch: share of the time until the forward was launched; on a CPU launching is not apart.
+    """
     versions = ", ".join(f"{name} {value}" for name, value in curve.versions.items() if value is not None)
     conditions = (
         f"{curve.date}, attention {curve.attention}; {versions or 'by the formula of benchmarks.cost.roofline'}"
@@ -17,19 +19,28 @@ def cost_table(curve: CostCurve) -> CellTable:
             f"{limits.read_bytes_per_s / 1e9:.1f} GB/s, matrix products {limits.flops_per_s / 1e9:.0f} GFLOP/s in "
             f"{limits.dtype}"
         )
-    return CellTable({curve.label: rows}, conditions, [], [])
+    times, rates = ([row(curve, point) for point in curve.points] for row in (_time_row, _rate_row))
+    return CellTable({curve.label: times, "achieved, and its share of the limits": rates}, conditions, [], [])
 
 
-def _row(curve: CostCurve, point: Point) -> dict[str, str]:
-    limits = curve.machine
+def _place(point: Point) -> dict[str, str]:
+    return {"L": str(point.context), "nodes": str(point.n_nodes), "shape": point.shape}
+
+
+def _time_row(curve: CostCurve, point: Point) -> dict[str, str]:
     return {
-        "L": str(point.context),
-        "nodes": str(point.n_nodes),
-        "shape": point.shape,
+        **_place(point),
         "ms": number(1e3 * point.seconds, 2),
         "quartiles": f"{1e3 * point.low_s:.2f}-{1e3 * point.high_s:.2f}",
         "t(n)/t(1)": number(point.seconds / curve.seconds(1, point.context), 2),
         "launch": _share(point.launch_s, point.seconds),
+    }
+
+
+def _rate_row(curve: CostCurve, point: Point) -> dict[str, str]:
+    limits = curve.machine
+    return {
+        **_place(point),
         "GB/s": number(point.bytes_per_s / 1e9, 1),
         "of copy": _share(point.bytes_per_s, limits and limits.copy_bytes_per_s),
         "of read": _share(point.bytes_per_s, limits and limits.read_bytes_per_s),

@@ -91,7 +91,7 @@ def replay_table(
     if curve is not None:
         for row, turns in zip(methods, lines.values(), strict=True):
             row["projected"] = number(metrics.projected_speed_up(turns, curve.seconds), 2, "x")
-        conditions = f"{conditions}\nprojected: speed-up by a {curve.label}, drafting for free"
+        conditions = f"{conditions}\nprojected: speed-up by the {curve.label}, drafting for free"
     groups = dict.fromkeys((line["dataset"], line["category"]) for line in next(iter(lines.values())))
     by_group = [_group_row(group, lines) for group in sorted(groups)]
     return CellTable({"all turns": methods, "MAL by dataset and category": by_group}, conditions, [], [])

@@ -48,7 +48,8 @@ def main() -> None:
     curve = roofline(keys, spec) if keys.bandwidth or keys.flops else measured(keys, spec)
     file = curve.save(keys.out)
     table = cost_table(curve)
-    Console().print(*rich_tables(table), table.conditions, str(file), sep="\n", highlight=False)
+    Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
+    print(file)
 
 
 def measured(keys: Keys, spec: ModelSpec) -> CostCurve:

@@ -13,9 +13,10 @@ from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
 from baselines.suffix import SuffixDrafter
 from benchmarks import metrics
+from benchmarks.cost import roofline
 from benchmarks.errors import UserError
 from benchmarks.forced import ForcedLM, timed_replay
-from benchmarks.models import ModelSpec
+from benchmarks.models import ModelSpec, spec_named
 from benchmarks.recordings import Recording
 from benchmarks.replay import replay
 from benchmarks.shape_true import time_on
@@ -200,10 +201,17 @@ def run_script(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_the_script_times_on_a_model_and_projects_onto_a_curve(run_script):
-    curve = ROOT / "results" / "cost" / "smollm2-cpu-float32-fused.json"
+def test_the_script_times_on_a_model_and_projects_onto_a_curve(run_script, tmp_path):
+    shape = spec_named("llama3").shape
+    a40 = roofline(shape, 6.96e11, 1.5e14, model="llama3", device="A40", dtype=torch.float16)
+    curve = a40.save(tmp_path)
     printed = run_script("--time-on", "tiny", "--device", "cpu", "--cost", curve)
-    for text in ("shape-true replay: text recorded, weights random", "ar 1", "projected", "verify cost of smollm2"):
+    for text in (
+        "shape-true replay: text recorded, weights random",
+        "ar 1",
+        "projected",
+        "the roofline verify cost of llama3 in float16 on A40",
+    ):
         assert text in printed
     assert "shape-true" not in run_script()
 
