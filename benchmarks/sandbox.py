@@ -60,6 +60,12 @@ class Limits:
     folder_bytes: int = 32 << 20  # all files together
     output_bytes: int = 1 << 20
 
+    def __str__(self) -> str:
+        return (
+            f"at most {self.cpu_s} s, {self.memory_bytes >> 20} MiB, {self.processes} processes, {self.files} files, "
+            f"{self.folder_bytes >> 20} MiB in files, {self.output_bytes >> 10} KiB of output"
+        )
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -103,7 +109,8 @@ def run(program: Program, limits: Limits = Limits()) -> Outcome:
 
 
 _ADVICE = (
-    "Scoring needs the run folder and the data only: copy them to a Linux machine where `unshare -rmpn --fork true` "
-    "works and score there. In a container add --cap-add=SYS_ADMIN --security-opt seccomp=unconfined --security-opt "
-    "apparmor=unconfined; on Ubuntu 24.04 or newer run as root, or set kernel.apparmor_restrict_unprivileged_userns=0."
+    "Scoring needs the run folder, the data and the tokenizer only: it can be done on any Linux machine where "
+    "`unshare -rmpn --fork true` works (dataset.path=FILE, model.path=FOLDER). In a container add "
+    "--cap-add=SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined; on Ubuntu 24.04 or "
+    "newer run as root, or set kernel.apparmor_restrict_unprivileged_userns=0."
 )
