@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confined import needs_sandbox
 from scipy.stats import binomtest
 
 from benchmarks import sandbox
@@ -19,7 +20,6 @@ from benchmarks.sandbox import Outcome, Program
 from benchmarks.scorers import SCORERS, Score, mbpp_name
 from benchmarks.tables import markdown
 from handmade import failed, header, line
-from test_sandbox import needs_sandbox
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 STOP = 255  # the tiny tokenizer's ids are bytes; this one is in no text
@@ -273,8 +273,9 @@ def test_an_unfinished_conversation_is_pointed_out(tmp_path, monkeypatch):
 
 def mbpp_item(**fields) -> Item:
     row = {
-        "task_id": 11, "text": "Add one.", "code": "def helper(x):\r\n    return x\r\n\r\ndef add(x):\r\n    return x + 1",
-        "test_setup_code": "y = 2", "test_list": ["assert add(1) == y", "assert set(add(i) for i in [1]) == {2}"],
+        "task_id": 11, "text": "Add one.", "test_setup_code": "y = 2",
+        "code": "def helper(x):\r\n    return x\r\n\r\ndef add(x):\r\n    return x + 1",
+        "test_list": ["assert add(1) == y", "assert set(add(i) for i in [1]) == {2}"],
         "challenge_test_list": ["assert add(9) == 99"],
     }  # fmt: skip
     return Item("MBPP/11", ("Add one.",), {**row, **fields})
@@ -333,7 +334,7 @@ def test_mbpp_raw_says_why_the_name_is_missing(tmp_path, monkeypatch):
 def classeval_item() -> Item:
     row = {
         "task_id": "ClassEval_0", "class_name": "A", "import_statement": ["import math"],
-        "skeleton": 'class A:\n    """Doc."""\n    def f(self):\n        """F."""\n\n    def g(self):\n        """G."""',
+        "skeleton": 'class A:\n    """Doc."""\n    def f(self):\n        """F."""\n    def g(self):\n        """G."""',
         "solution_code": "class A: pass", "test": "import unittest\n...", "test_classes": ["TF", "TG", "TA"],
         "methods_info": [{"method_name": "f", "test_class": "TF"}, {"method_name": "g", "test_class": "TG"}],
     }  # fmt: skip

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confined import needs_sandbox
 
 from benchmarks import sandbox
 from benchmarks.errors import UserError
@@ -23,17 +24,6 @@ RIGHT = "def f(x):\n    return x + 1\n"
 TESTS = "assert f(1) == 2\nassert f(-1) == 0\n"
 CONFINED = "import os, sys\nif os.getpid() != 2: raise SystemExit('not confined, so nothing was tried')\n"
 UNIT = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 2)\n"
-
-
-def permitted() -> str | None:
-    try:
-        return None if run(Program("", ""), ROOMY).passed else "the sandbox does not run an empty program"
-    except UserError as error:
-        return str(error)
-
-
-REFUSAL = permitted()
-needs_sandbox = pytest.mark.skipif(REFUSAL is not None, reason=str(REFUSAL))
 
 
 def attack(code: str, limits: Limits = ROOMY, tests: str = TESTS) -> Outcome:
