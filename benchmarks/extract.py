@@ -109,9 +109,9 @@ def _continued(prompt: str, completion: str) -> str | None:
 
 def _as_bodies(prompt: str, block: str) -> list[str]:
     """The prompt with a body that came without its signature, and maybe without its indentation or its first line's."""
-    body = block.strip("\n")
+    stub, body = prompt if prompt.endswith("\n") else prompt + "\n", block.strip("\n")
     forms = (body, textwrap.indent(textwrap.dedent(body), "    "), "    " + body.lstrip()) if body.strip() else ()
-    return [code for form in forms if (code := _continued(prompt, form)) is not None]
+    return [code for form in forms if (code := _continued(stub, form)) is not None]
 
 
 def _from_first_definition(answer: str) -> str:

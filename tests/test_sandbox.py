@@ -173,7 +173,7 @@ def test_success_cannot_be_claimed(code):
     ],
 )
 def test_replaced_builtins_are_noticed(code):
-    assert attack(code, tests="assert abs(f(1) - 2) < 1e-6\n").label == "changed builtins"
+    assert attack(code, tests="y = f(1)\nassert abs(y - 2) < 1e-6\n").label == "changed builtins"
     own = "def abs(x): return x if x > 0 else -x\n" + RIGHT  # a name of its own is its own business
     assert run(Program(own, TESTS), ROOMY).passed
 
@@ -266,7 +266,7 @@ def test_an_ordinary_user_has_the_same_sandbox():
         pytest.skip("no Python outside of a home folder")
     assert label(RIGHT, TESTS) == "passed"
     assert label(CONFINED + "while True: os.fork()", "") == "too many processes"
-    assert label(CONFINED + "os.kill(1, 9)\nos.kill(-1, 9)\nos.chroot('.')", "") == "raised PermissionError"
+    assert label(CONFINED + "os.kill(1, 9)\nos.chroot('.')", "") == "raised PermissionError"
     assert label(CONFINED + "open('/usr/new', 'w')", "") in ("raised OSError", "raised PermissionError")
 
 
