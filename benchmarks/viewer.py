@@ -93,9 +93,7 @@ def shown_run(header: dict, lines: Sequence[dict], readers: Readers, limits: Lim
         used |= _used_ids(own)
     n_lacking = sum(one["text"] is None for one in shown)
     if prompts and n_lacking:
-        notices.append(
-            f"{header['run_id']}: {n_lacking} prompts are rendered differently now; their texts are left out"
-        )
+        notices.append(f"{header['run_id']}: {n_lacking} prompts are rendered differently now and left out")
     if len(shown) < min(len(turns), limits.n_prompts):
         notices.append(
             f"{header['run_id']}: the step viewer has room for {len(shown)} of {len(turns)} prompts; "

@@ -75,7 +75,7 @@ def test_prompts_of_a_dataset_that_is_gone_or_changed_are_not_guessed(run):
     other = [{**line, "prompt_sha256": "f" * 64} if line["prompt_id"] == "T/1" else line for line in run.lines()]
     changed = shown(run, lines=other)
     assert [p["text"] for p in changed.data["prompts"]] == [ASKED[0], None, ASKED[2]]
-    assert "1 prompts are rendered differently now" in changed.notices[0]
+    assert "1 prompts are rendered differently now and left out" in changed.notices[0]
 
 
 def test_without_a_tokenizer_ids_are_shown(run):
