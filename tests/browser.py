@@ -35,12 +35,8 @@ class Browser:
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (from_us, to_us)]
         redirect = f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}'
         command = [binary, *QUIET, f"--user-data-dir={profile}", "about:blank"]
-        self._process = subprocess.Popen(
-            ["bash", "-c", redirect, "bash", *command],
-            pass_fds=ends,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(["bash", "-c", redirect, "bash", *command], pass_fds=ends, **quiet)
         for end in (from_us, to_us, *ends):
             os.close(end)
         self._in, self._out, self._buffer, self._n_sent = from_browser, to_browser, b"", 0

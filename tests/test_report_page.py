@@ -51,9 +51,8 @@ def count(browser, selector: str) -> int:
 
 
 def choose(browser, name: str, value: str) -> None:
-    browser.js(
-        f"(s => {{ s.value = {value!r}; s.dispatchEvent(new Event('change')); }})(document.getElementById({name!r}))"
-    )
+    select = f"document.getElementById({name!r})"
+    browser.js(f"{select}.value = {value!r}, {select}.dispatchEvent(new Event('change'))")
 
 
 def test_it_opens_at_the_first_step_of_the_last_method(viewer, goose):
@@ -114,10 +113,8 @@ def test_a_node_tells_what_it_is_by_mouse_and_by_key(viewer, goose):
     viewer.js(f"go({k})")
     token, node = goose["steps"]["tokens"][k][1], goose["steps"]["path"][k][1]
     viewer.mouse(".node.accepted rect")
-    assert re.fullmatch(
-        rf"token {goose['steps']['tokens'][k][node]} “.+”, (context|adjacency), depth 1, accepted",
-        text_of(viewer, ".details"),
-    )
+    told = rf"token {goose['steps']['tokens'][k][node]} “.+”, (context|adjacency), depth 1, accepted"
+    assert re.fullmatch(told, text_of(viewer, ".details"))
     viewer.js("document.querySelector('.tree').focus()")
     viewer.js("pick(view.panels[0], 0)")
     viewer.press(*DOWN)
@@ -187,7 +184,7 @@ def test_pages_without_steps_say_so(browser, run, tmp_path):
     lines = [x for x in run.lines() if x["method"] == "ar" and x["prompt_id"] == "T/0"]
     at_once = next(x for x in run.lines() if x["method"] == "ar" and x["prompt_id"] == "T/1")
     at_once = {**at_once, "output_ids": at_once["output_ids"][:1]}
-    at_once["steps"] = dict.fromkeys(at_once["steps"], [])
+    at_once["steps"] = {column: [] for column in at_once["steps"]}
     data = shown_run(run.header, [*lines, failed("T/0", "goose"), at_once], Readers(), Limits(9, 10**9)).data
     (tmp_path / "odd.html").write_text(page([], [], [data], []), encoding="utf-8")
     browser.open(tmp_path / "odd.html")
