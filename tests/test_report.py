@@ -14,7 +14,7 @@ from benchmarks.errors import UserError
 from benchmarks.plots import SOURCE_COLOURS
 from benchmarks.report import COLOURS, Figure, Section, build, page, read_figure, script_json
 from benchmarks.viewer import Limits
-from recorded import ASKED, SAID, finished_run
+from recorded import ASKED, DRAFTERS, SAID, finished_run
 
 ROOT = Path(__file__).parents[1]
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -53,12 +53,17 @@ def run(tmp_path_factory):
     return finished_run(tmp_path_factory.mktemp("report"))
 
 
+def embedded(text: str) -> dict:
+    """The viewer's data in a page."""
+    return json.loads(Reader(text).texts["script"][0])
+
+
 def test_the_page_of_a_run_holds_its_tables_and_its_steps(run):
     text, notices = build([run.path], [], WIDE)
     read = Reader(text)
     assert notices == []
     assert len(read.texts["script"]) == 3
-    data = json.loads(read.texts["script"][0])
+    data = embedded(text)
     assert data["sources"] == ["root", "context", "adjacency", "draft_model", "target"]
     assert [p["text"] for p in data["runs"][0]["prompts"]] == list(ASKED)
     assert "".join(data["runs"][0]["prompts"][0]["outputs"][0]["texts"]) == SAID + "<eos>"
@@ -121,12 +126,11 @@ def test_figures_are_embedded_and_other_files_refused(tmp_path):
 
 
 def test_what_one_run_leaves_of_its_share_goes_to_those_behind_it(run, tmp_path):
-    empty = finished_run(tmp_path / "failed", {})  # no method, no line: it takes nothing
-    whole = build([run.path], [], WIDE)
-    size = len(json.dumps(json.loads(Reader(whole[0]).texts["script"][0])["runs"], separators=(",", ":")))
-    assert len(build([run.path], [], Limits(9, size))[1]) == 0
-    assert "has room for" in build([run.path, run.path], [], Limits(9, size))[1][0]
-    assert build([empty.path, run.path], [], Limits(9, size))[1] == []
+    small = finished_run(tmp_path, {"ar": DRAFTERS["ar"]})
+    both = sum(len(script_json(shown)) for shown in embedded(build([small.path, run.path], [], WIDE)[0])["runs"])
+    limits = Limits(9, both + 100)
+    assert build([small.path, run.path], [], limits)[1] == []
+    assert "has room for" in build([run.path, small.path], [], limits)[1][0]
 
 
 def test_an_unfinished_run_is_refused_with_the_way_to_finish_it(tmp_path):
@@ -156,7 +160,7 @@ def test_the_script_takes_the_runs_that_are_there(run, monkeypatch, capsys, tmp_
     assert (status, err) == (None, "")
     assert out.startswith("results/report.html (")
     written = (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
-    assert len(json.loads(Reader(written).texts["script"][0])["runs"][0]["prompts"]) == 1
+    assert len(embedded(written)["runs"][0]["prompts"]) == 1
     assert "data:image/png;base64,iVBOR" in written
     status, _, err = script(monkeypatch, capsys, str(run.path), "--max-mb", "0", "--out", "x.html")
     assert status is None
