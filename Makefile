@@ -37,6 +37,6 @@ lint: setup  ## ruff: style and format
 perf: model  ## the engine beside its peers, as ratios of one run
 	$(BIN)/python scripts/perf.py
 
-RUNS ?=
-report: setup  ## one HTML page of finished runs: tables, figures, and a viewer that steps through the decoding
+RUNS ?= results/runs
+report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
 	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.errors import UserError
 from benchmarks.plots import SOURCE_COLOURS
-from benchmarks.records import RUN, RunFolder
+from benchmarks.records import CELL, RUN, RunFolder
 from benchmarks.tables import cell_table
 from benchmarks.viewer import Limits, Readers, compact_json, run_title, shown_run
 from goose.engine.tree import SOURCE_NAMES
@@ -41,19 +41,30 @@ class Figure:
     png: bytes
 
 
-def build(runs: Sequence[Path], figures: Sequence[Path], limits: Limits) -> tuple[str, list[str]]:
-    """The page of finished run folders, and notices of what it lacks. `limits`: prompts a run, bytes of all runs.
+def find_runs(roots: Sequence[Path]) -> list[Path]:
+    """The run folders at or below `roots`, sorted. Raises UserError where there is none."""
+    runs = sorted({file.parent for root in roots for file in root.rglob(CELL)})
+    if not runs:
+        raise UserError(f"{', '.join(map(str, roots))} holds no run; make one with `make demo`, or name other folders")
+    return runs
 
-    Raises UserError for a folder that is no finished run and for a figure that is no PNG.
+
+def build(
+    runs: Sequence[Path], figures: Sequence[Path], limits: Limits, sections: Sequence[Section] = ()
+) -> tuple[str, list[str]]:
+    """The page, and notices of what it lacks: `sections`, then a section for each run, the figures and the viewer.
+
+    `limits`: prompts a run, bytes of all runs. A run that is unfinished or cannot be read is left out with a notice.
+    Raises UserError for a figure that is no PNG.
     """
     readers, left = Readers(), limits.n_bytes
-    sections, shown, notices = [], [], []
+    sections, shown, notices = list(sections), [], []
     for n_before, path in enumerate(runs):
-        folder = RunFolder.open(path)
-        if not folder.is_complete:
-            raise UserError(f"{path} is not finished; finish it with `python run.py resume={path}`, or leave it out")
-        lines = folder.lines()
-        divergences = json.loads((folder.path / RUN).read_text(encoding="utf-8"))["divergences"]
+        try:
+            folder, lines, divergences = _read(path)
+        except UserError as error:
+            notices.append(f"left out: {error}")
+            continue
         sections.append(run_section(folder.header, lines, divergences))
         # What a run leaves of its share goes to those behind it.
         run = shown_run(folder.header, lines, readers, Limits(limits.n_prompts, left // (len(runs) - n_before)))
@@ -62,6 +73,14 @@ def build(runs: Sequence[Path], figures: Sequence[Path], limits: Limits) -> tupl
         if run.data is not None:
             shown.append(run.data)
     return page(sections, [read_figure(file) for file in figures], shown, notices), notices
+
+
+def _read(path: Path) -> tuple[RunFolder, list[dict], list[dict]]:
+    """A finished run, its lines and what was judged of them. Raises UserError for any other folder."""
+    folder = RunFolder.open(path)
+    if not folder.is_complete:
+        raise UserError(f"{path} is not finished; finish it with `python run.py resume={path}`")
+    return folder, folder.lines(), json.loads((path / RUN).read_text(encoding="utf-8"))["divergences"]
 
 
 def run_section(header: dict, lines: Sequence[dict], divergences: Sequence[dict]) -> Section:
@@ -107,7 +126,8 @@ def script_json(value: object) -> str:
 
 def _section(section: Section) -> str:
     tables = "\n".join(_table(title, rows) for title, rows in section.tables.items())
-    return f"<details open><summary>{html.escape(section.title)}</summary>\n{tables}\n{_list(section.notes)}</details>"
+    summary = f"<summary>{html.escape(section.title)}</summary>"
+    return f'<details open>{summary}\n<div class="tables">{tables}</div>\n{_list(section.notes)}</details>'
 
 
 def _table(title: str, rows: Rows) -> str:

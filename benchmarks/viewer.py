@@ -6,7 +6,7 @@ back is plain JSON; `benchmarks/templates/viewer.js` reads it.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from benchmarks.datasets import load_dataset
@@ -44,7 +44,8 @@ class Readers:
 
     def tokenizer(self, header: dict) -> Any:
         """The model's tokenizer. Raises UserError where it is not at hand."""
-        config = header["config"]["model"]
+        known = {field.name for field in fields(ModelSpec)}  # a model's file may say more, as how it is asked
+        config = {name: value for name, value in header["config"]["model"].items() if name in known}
         key = json.dumps(config, sort_keys=True)
         if key not in self._tokenizers:
             try:

@@ -1,7 +1,7 @@
-"""Writes one HTML page of finished runs: tables, figures and a step viewer. python scripts/report.py [RUNS].
+"""Writes one HTML page of finished runs: tables, figures and a step viewer.
 
-Without RUNS it takes every finished run under results/runs. The page holds prompts of the datasets: look at their
-licences before you publish it.
+python scripts/report.py [RUNS ...] [--figures PNG ...] [--prompts N] [--max-mb MB] [--out FILE]
+The page holds prompts of the datasets: look at their licences before you publish it.
 """
 
 import argparse
@@ -9,16 +9,13 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import UserError
-from benchmarks.records import RUN
-from benchmarks.report import build
+from benchmarks.report import build, find_runs
 from benchmarks.viewer import Limits
-
-RUNS_DIR = Path("results/runs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="*", metavar="RUNS", help=f"run folders; all of {RUNS_DIR} if none")
+    parser.add_argument("runs", type=Path, nargs="*", default=[Path("results/runs")], help="folders that hold runs")
     parser.add_argument("--figures", type=Path, nargs="*", default=[], metavar="PNG", help="pictures to embed")
     parser.add_argument("--prompts", type=int, default=3, help="the first N prompts of each run in the step viewer")
     parser.add_argument("--max-mb", type=float, default=14, help="size of the step viewer's data, all runs together")
@@ -28,9 +25,7 @@ def main() -> None:
         if (value := getattr(args, name)) < 0:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {value}")
 
-    runs = args.runs or sorted(file.parent for file in RUNS_DIR.glob(f"*/{RUN}"))
-    if not runs:
-        raise UserError(f"{RUNS_DIR} holds no finished run; make one with `make demo`, or name run folders")
+    runs = find_runs(args.runs)
     text, notices = build(runs, args.figures, Limits(args.prompts, int(args.max_mb * 1e6)))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(text, encoding="utf-8")

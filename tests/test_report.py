@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import shutil
 import sys
 import tomllib
 from html.parser import HTMLParser
@@ -133,10 +134,22 @@ def test_what_one_run_leaves_of_its_share_goes_to_those_behind_it(run, tmp_path)
     assert "has room for" in build([run.path, small.path], [], limits)[1][0]
 
 
-def test_an_unfinished_run_is_refused_with_the_way_to_finish_it(tmp_path):
-    torn = finished_run(tmp_path, complete=False)
-    with pytest.raises(UserError, match=r"is not finished; finish it with `python run.py resume="):
-        build([torn.path], [], WIDE)
+def test_runs_that_are_unfinished_or_damaged_are_left_out_and_named(run, tmp_path):
+    torn = finished_run(tmp_path / "torn", complete=False)
+    damaged = finished_run(tmp_path / "damaged")
+    (damaged.path / "turns.jsonl").write_text("{}\n")
+    text, notices = build([torn.path, damaged.path, run.path], [], WIDE)
+    assert notices[0] == f"left out: {torn.path} is not finished; finish it with `python run.py resume={torn.path}`"
+    assert notices[1].startswith(f"left out: {damaged.path}")
+    read = Reader(text)
+    assert len(read.texts["summary"]) == len(embedded(text)["runs"]) == 1
+    assert notices == read.texts["li"][:2]
+
+
+def test_other_sections_stand_before_the_runs_own(run):
+    text, _ = build([run.path], [], WIDE, [Section("Speed-up over AR", {"": [{"model": "m", "goose": "2.00x"}]})])
+    assert Reader(text).texts["summary"][0] == "Speed-up over AR"
+    assert len(Reader(text).texts["summary"]) == 2
 
 
 def script(monkeypatch, capsys, *arguments: str) -> tuple[int | str | None, str, str]:
@@ -152,9 +165,8 @@ def script(monkeypatch, capsys, *arguments: str) -> tuple[int | str | None, str,
 def test_the_script_takes_the_runs_that_are_there(run, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     status, _, _ = script(monkeypatch, capsys)
-    assert status.startswith("error: results/runs holds no finished run; make one with `make demo`")
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "runs").symlink_to(run.path.parent)
+    assert status.startswith("error: results/runs holds no run; make one with `make demo`")
+    shutil.copytree(run.path, tmp_path / "results" / "runs" / "a grid" / "cell")
     (tmp_path / "f.png").write_bytes(PNG)
     status, out, err = script(monkeypatch, capsys, "--prompts", "1", "--figures", "f.png")
     assert (status, err) == (None, "")

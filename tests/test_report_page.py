@@ -113,7 +113,7 @@ def test_a_node_tells_what_it_is_by_mouse_and_by_key(viewer, goose):
     viewer.js(f"go({k})")
     token, node = goose["steps"]["tokens"][k][1], goose["steps"]["path"][k][1]
     viewer.mouse(".node.accepted rect")
-    told = rf"token {goose['steps']['tokens'][k][node]} “.+”, (context|adjacency), depth 1, accepted"
+    told = rf"token {goose['steps']['tokens'][k][node]} “.+”, depth 1, (context|adjacency), accepted"
     assert re.fullmatch(told, text_of(viewer, ".details"))
     viewer.js("document.querySelector('.tree').focus()")
     viewer.js("pick(view.panels[0], 0)")
@@ -194,4 +194,8 @@ def test_pages_without_steps_say_so(browser, run, tmp_path):
     assert text_of(browser, "#place") == "no step"
     assert "the prefill's token ended the output" in text_of(browser, ".summary")
     browser.press(*RIGHT)
+    data = shown_run(run.header, [failed("T/0", "ar"), failed("T/0", "goose")], Readers(), Limits(9, 10**9)).data
+    (tmp_path / "failed.html").write_text(page([], [], [data], []), encoding="utf-8")
+    browser.open(tmp_path / "failed.html")
+    assert text_of(browser, "#place") == "no method finished this prompt"
     assert browser.problems == []

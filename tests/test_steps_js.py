@@ -81,7 +81,7 @@ def test_boxes_do_not_overlap_and_fill_the_drawing():
     assert [node["label"] for node in made["nodes"]] == ["w", "www", "w" * 13 + "…", "ww", "w" * 9]
     for one in made["nodes"]:
         assert 0 < one["x"] < one["x"] + one["width"] < made["width"]
-        assert 0 < one["y"] < one["y"] + 20 < made["height"]
+        assert 0 < one["y"] < one["y"] + 19 < made["height"]
         if one["parent"] >= 0:
             parent = made["nodes"][one["parent"]]
             assert one["x"] > parent["x"] + parent["width"]
@@ -109,6 +109,9 @@ def test_a_step_cut_by_a_stop_id_has_no_bonus_and_what_lies_behind_the_cut_is_no
     assert states({**STEP, "emitted": 1}, [50, 1]) == ["root", "accepted", "tested", "cut", "untested", "untested"]
     assert states({**STEP, "emitted": 2}, [50, 1, 3])[3] == "accepted"
     assert "bonus" not in states({**STEP, "emitted": 2}, [50, 1, 3])
+    cut = line(steps=[{**STEP, "emitted": 1}], output_ids=[50, 1])
+    assert [node["token"] for node in js("testedOf(nodesOf(given, given.output_ids, 0, 4))", cut)] == [1, 2, 3]
+    assert acceptance_by_source([cut])["context"].tested == 2  # 1 and 3
 
 
 def test_every_output_token_has_its_origin_and_its_step():
@@ -122,13 +125,14 @@ def test_every_output_token_has_its_origin_and_its_step():
 
 def test_counts_over_a_recorded_run_are_those_of_the_metrics(tmp_path):
     lines = finished_run(tmp_path).lines()
-    all_nodes = "given.flatMap((t) => t.steps.emitted.flatMap((_, k) => nodesOf(t, t.output_ids, k, 4)))"
-    nodes = js(all_nodes, lines)
+    trees = "given.flatMap((t) => t.steps.emitted.map((_, k) => nodesOf(t, t.output_ids, k, 4)))"
+    all_nodes, all_tested = f"{trees}.flat()", f"{trees}.flatMap(testedOf)"
+    nodes, tested = js(f"[{all_nodes}, {all_tested}]", lines)
     assert any(node["state"] == "accepted" for node in nodes)
     for name, counts in acceptance_by_source(lines).items():
         own = [node["state"] for node in nodes if node["source"] == SOURCE_NAMES.index(name)]
         assert len(own) == counts.drafted
-        assert sum(state != "untested" for state in own) == counts.tested
+        assert sum(node["source"] == SOURCE_NAMES.index(name) for node in tested) == counts.tested
         assert own.count("accepted") == counts.accepted
     for one in lines:
         origin = js("origins(given, 4)", one)

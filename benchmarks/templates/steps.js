@@ -83,6 +83,12 @@ function nodesOf(turn, outputIds, step, target) {
   }));
 }
 
+/** The drafted nodes whose parent was accepted, whether or not they were: as benchmarks/metrics.py counts. */
+function testedOf(nodes) {
+  const reached = (node) => node && (node.state === "root" || node.state === "accepted");
+  return nodes.filter((node) => node.state !== "bonus" && reached(nodes[node.parent]));
+}
+
 /** At most `most` letters, the last an ellipsis where some are left out. */
 function shortened(label, most) {
   const letters = Array.from(label);
@@ -108,4 +114,4 @@ function boxes(nodes, labelOf) {
   return { nodes: placed, width: left[widest.length] - GAP + PAD, height: 2 * PAD + rows * ROW - (ROW - BOX) };
 }
 
-const PAD = 10, GAP = 22, ROW = 25, BOX = 20; // pixels: margin, between depths, between rows, a node's height
+const PAD = 10, GAP = 22, ROW = 23, BOX = 19; // pixels: margin, between depths, between rows, a node's height

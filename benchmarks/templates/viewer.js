@@ -92,6 +92,7 @@ function makePanel(turn) {
 /** Shows one step; the method beside shows its step at the same place of the output. */
 function go(step) {
   const turn = view.panels[0]?.turn;
+  if (!turn) $("place").textContent = "no method finished this prompt";
   if (!turn) return;
   view.step = Math.max(0, Math.min(step, nStepsOf(turn) - 1));
   $("slider").value = view.step + 1;
@@ -110,11 +111,11 @@ function show(panel, step) {
     return;
   }
   panel.placed = boxes(nodesOf(turn, output.ids, step, TARGET), labelOf);
-  const count = (...states) => panel.placed.nodes.filter((node) => states.includes(node.state)).length;
+  const nAccepted = panel.placed.nodes.filter((node) => node.state === "accepted").length;
   const end = step === nStepsOf(turn) - 1 ? `; the output ends here (${turn.stop_reason})` : "";
   part("summary").textContent =
     `step ${step + 1} of ${nStepsOf(turn)}: ${turn.steps.tokens[step].length} nodes, ` +
-    `${count("accepted", "cut", "tested")} tested, ${count("accepted")} accepted; ${emitted} tokens emitted` +
+    `${testedOf(panel.placed.nodes).length} tested, ${nAccepted} accepted; ${emitted} tokens emitted` +
     `; output ${before + emitted} of ${output.ids.length} tokens${end}`;
   showTree(panel);
 }
@@ -133,7 +134,10 @@ function showText(panel, now, end) {
 
 function showTree(panel) {
   const { nodes, width, height } = panel.placed, tree = panel.part("tree");
-  view.fitted = Math.max(0.75, Math.min(1, (tree.clientWidth - 4) / width, (tree.clientHeight - 4) / height));
+  const [across, down] = [(tree.clientWidth - 4) / width, (tree.clientHeight - 4) / height];
+  // What would become too small to read is scrolled instead: first down, then also across.
+  view.fitted = [Math.min(across, down), across].find((scale) => scale >= 0.75) ?? 0.85;
+  view.fitted = Math.min(1, view.fitted);
   const zoom = view.zoom ?? view.fitted;
   const size = { width: width * zoom, height: height * zoom, viewBox: `0 0 ${width} ${height}` };
   const svg = svgElement("svg", size), edges = { plain: [], strong: [] };
@@ -163,7 +167,8 @@ function showTree(panel) {
 }
 
 function describe(node) {
-  return `token ${node.token} “${labelOf(node.token)}”, ${sourceName(node.source)}, depth ${node.depth}, ${STATES[node.state]}`;
+  const from = ["root", "bonus"].includes(node.state) ? "" : `${sourceName(node.source)}, `;
+  return `token ${node.token} “${labelOf(node.token)}”, depth ${node.depth}, ${from}${STATES[node.state]}`;
 }
 
 /** Says everything about one node; with `mark` also in the tree. */
