@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN ?= $(BIN)/python run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model draft demo test lint perf
+.PHONY: help setup model draft demo test lint perf report
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -36,3 +36,7 @@ lint: setup  ## ruff: style and format
 
 perf: model  ## the engine beside its peers, as ratios of one run
 	$(BIN)/python scripts/perf.py
+
+RUNS ?= results/runs
+report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
+	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)
