@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, trees_of
 from goose.engine.tree import ROOT, SOURCE_NAMES
 
 UNSTABLE_SPREAD = 0.05
@@ -82,13 +83,24 @@ def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[flo
     ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
     if np.ptp(ratios) == 0:  # below two prompts, or all alike: no spread to resample
         return None
+    low, high = bootstrap_interval(columns, seed)
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: int = 5000) -> tuple:
+    """95 % interval of (sum e / sum s) / (sum e0 / sum s0): low, high.
+
+    columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
+    are samples of their own, with the same resampled places.
+    """
 
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
 
-    result = bootstrap(columns, statistic, paired=True, vectorized=True, n_resamples=5000, method="BCa", rng=seed)
-    low, high = result.confidence_interval
-    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+    result = bootstrap(
+        columns, statistic, paired=True, vectorized=True, n_resamples=n_resamples, method="BCa", rng=seed
+    )
+    return result.confidence_interval
 
 
 def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -130,19 +142,20 @@ def tau(turns: Turns) -> float | None:
 
 def nodes_per_step(turns: Turns) -> tuple[float | None, int]:
     """Mean and maximum number of tree nodes a step, root included."""
-    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
-    return ratio(sum(n_nodes), len(n_nodes)), max(n_nodes, default=0)
+    trees = [trees_of(turn) for turn in turns]
+    mean = ratio(sum(t.n_nodes for t in trees), sum(t.n_steps for t in trees))
+    return mean, max((t.max_nodes for t in trees), default=0)
 
 
 def empty_draft_share(turns: Turns) -> float | None:
     """Share of steps whose tree was the root alone."""
-    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
-    return ratio(n_nodes.count(1), len(n_nodes))
+    trees = [trees_of(turn) for turn in turns]
+    return ratio(sum(t.n_empty for t in trees), sum(t.n_steps for t in trees))
 
 
 @dataclass(frozen=True)
-class SourceCounts:
-    """Nodes of one source over all steps. Tested: the parent was accepted. The root and the bonus are in none."""
+class NodeCounts:
+    """Nodes of one kind over all steps. Tested: the parent was accepted. The root and the bonus are in none."""
 
     drafted: int = 0
     tested: int = 0
@@ -159,22 +172,15 @@ class SourceCounts:
         return ratio(self.accepted, self.tested)
 
 
-def acceptance_by_source(turns: Turns) -> dict[str, SourceCounts]:
+def acceptance_by_source(turns: Turns) -> dict[str, NodeCounts]:
     """Drafted, tested and accepted nodes a source: p_s of the context, p_t of the adjacency table, two ways each."""
-    n_sources = len(SOURCE_NAMES)
-    counts = np.zeros((3, n_sources), dtype=np.int64)
-    for turn in turns:
-        columns = turn["steps"]
-        names = ("sources", "parents", "path", "emitted")
-        for sources, parents, path, emitted in zip(*(columns[name] for name in names), strict=True):
-            if len(sources) == 1:
-                continue
-            path = path[: emitted + 1]  # nodes behind a stop id or the limit were not accepted into the output
-            sources, parents = np.array(sources[1:]), np.array(parents[1:])
-            accepted = np.isin(np.arange(1, len(sources) + 1), path)
-            for row, nodes in enumerate((sources, sources[np.isin(parents, path)], sources[accepted])):
-                counts[row] += np.bincount(nodes, minlength=n_sources)
-    return {name: SourceCounts(*map(int, counts[:, i])) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
+    counts = sum((trees_of(turn).by_source for turn in turns), np.zeros((3, len(SOURCE_NAMES)), dtype=np.int64))
+    return {name: node_counts(counts[:, i]) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
+
+
+def node_counts(column: np.ndarray) -> NodeCounts:
+    """NodeCounts of int[3], as benchmarks/tree_counts.py counts them."""
+    return NodeCounts(int(column[DRAFTED]), int(column[TESTED]), int(column[ACCEPTED]))
 
 
 def draft_acceptance(turns: Turns) -> float | None:

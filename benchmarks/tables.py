@@ -3,7 +3,7 @@
 Numbers come from metrics.py; this file lays them out and says what is missing, failed, broken or unstable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
@@ -133,13 +133,17 @@ def rich_tables(table: CellTable) -> list[Table]:
 
 def markdown(table: CellTable) -> str:
     """All blocks and the conditions, as Markdown."""
-    blocks = []
-    for title, rows in table.blocks.items():
-        head = list(rows[0])
-        body = [head, ["---", *["---:"] * (len(head) - 1)], *(list(row.values()) for row in rows)]
-        blocks.append(f"{title}:\n\n" + "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in body))
+    blocks = [
+        f"{title}:\n\n{grid_lines(list(rows[0]), [r.values() for r in rows])}" for title, rows in table.blocks.items()
+    ]
     notes = [f"- {text}" for text in [*table.problems, *table.notices]]
     return "\n\n".join([*blocks, table.conditions.replace("\n", "  \n"), *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def grid_lines(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown grid: its first column to the left, the others to the right."""
+    body = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in body)
 
 
 def _escaped(cell: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import metrics
-from benchmarks.metrics import Losslessness, SourceCounts
+from benchmarks.metrics import Losslessness, NodeCounts
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, ROOT, SOURCE_NAMES
 from handmade import chain_step, divergence, failed, line, plain, tree_step
 
@@ -182,9 +182,9 @@ def test_tested_nodes_have_an_accepted_parent_and_every_node_has_one_source():
     step = tree_step([-1, 0, 0, 0, 1, 1, 2, 4], [ROOT, c, a, a, c, a, a, c], [0, 1, 4])
     counts = metrics.acceptance_by_source([line("Q1", "m", [step])])
     assert counts == {
-        "context": SourceCounts(drafted=3, tested=3, accepted=2),
-        "adjacency": SourceCounts(drafted=4, tested=3, accepted=0),
-        "draft_model": SourceCounts(),
+        "context": NodeCounts(drafted=3, tested=3, accepted=2),
+        "adjacency": NodeCounts(drafted=4, tested=3, accepted=0),
+        "draft_model": NodeCounts(),
     }
     assert counts["context"].acceptance == counts["context"].conditional_acceptance == 2 / 3
     assert (counts["adjacency"].acceptance, counts["adjacency"].conditional_acceptance) == (0.0, 0.0)
