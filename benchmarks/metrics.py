@@ -76,8 +76,6 @@ def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[flo
 
     None where the prompts show no spread: fewer than two with a step, or all alike.
     """
-    from scipy.stats import bootstrap  # imported late: the other metrics need numpy alone, and it takes a second
-
     columns = _per_prompt(turns, baseline)
     columns = tuple(column[columns[2] > 0] for column in columns)  # a prompt without a step has nothing to resample
     ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
@@ -93,6 +91,7 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
     columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
     are samples of their own, with the same resampled places.
     """
+    from scipy.stats import bootstrap  # imported late: the other metrics need numpy alone, and it takes a second
 
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
