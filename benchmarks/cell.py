@@ -135,6 +135,8 @@ def _run(
             progress.update(task, advance=1, description=f"{line['prompt_id']} {line['method']}")
 
         warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+        n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
+        lm.prepare(max(len(prompt.ids) for prompt in prompts) + settings.max_new_tokens + n_nodes, n_nodes)
         try:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
         except KeyboardInterrupt:
