@@ -33,7 +33,6 @@ class ForcedLM:
         self._n_prompt = len(recording.prompt_ids)
         self.device, self.dtype = lm.device, lm.dtype
         self.vocab_size, self.max_positions = lm.vocab_size, lm.max_positions
-        self._peak = torch.tensor(torch.finfo(lm.dtype).max, dtype=lm.dtype, device=lm.device)
 
     @property
     def n_committed(self) -> int:
@@ -64,7 +63,7 @@ class ForcedLM:
         if logits.is_cuda:  # from pinned memory, so that the host does not wait for the forward here
             places = places.pin_memory().to(logits.device, non_blocking=True)
         rows, tokens = places.unbind(1)
-        return logits.index_put_((rows, tokens), self._peak)
+        return logits.index_put_((rows, tokens), logits.new_full((), torch.finfo(logits.dtype).max))
 
 
 def timed_replay(

@@ -63,7 +63,7 @@ def run_cell(
 
 @dataclass(frozen=True)
 class Job:
-    prompt: CellPrompt  # or whatever else has an id
+    prompt: CellPrompt  # a Recording in a timed replay: only its id is read here
     method: str
     repeat: int
     place: int  # which of the prompt's methods ran first, second, ...
