@@ -112,7 +112,8 @@ def _classeval_canonical(item: Item, run: Run) -> Score:
 def _classeval(row: dict, code: str, run: Run) -> Score:
     """Each test class runs in a sandbox of its own, so that a method which never ends fails only its own tests."""
     code = "\n".join([*row["import_statement"], code])
-    outcomes = {name: run(Program(code, row["test"], name)) for name in row["test_classes"]}
+    names = [name.strip() for name in row["test_classes"]]  # one of the set's has a blank before it
+    outcomes = {name: run(Program(code, row["test"], name)) for name in names}
     failed = [outcome for outcome in outcomes.values() if not outcome.passed]
     methods = [outcomes[method["test_class"]].passed for method in row["methods_info"]]
     first = failed[0] if failed else Outcome(PASSED)
