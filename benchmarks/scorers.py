@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.datasets import Item
 from benchmarks.errors import UserError
-from benchmarks.extract import defined_names, flexible_number, program, strict_number
+from benchmarks.extract import defined_names, flexible_number, program, statements, strict_number
 from benchmarks.sandbox import PASSED, Outcome, Program
 
 Run = Callable[[Program], Outcome]
@@ -95,7 +95,7 @@ def mbpp_name(row: dict) -> str:
 
 
 def _functions(code: str) -> list[str]:
-    return [node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
+    return [node.name for node in statements(code) if isinstance(node, ast.FunctionDef)]
 
 
 # --- ClassEval -------------------------------------------------------------------------------------------------------
