@@ -128,7 +128,7 @@ def longest_compiling(code: str) -> str:
 
 def without_demonstration(code: str, name: str | None) -> str:
     """Without what follows the last top-level function or class, if `name` is defined by then: examples, `main()`."""
-    definitions = [node for node in ast.parse(code).body if isinstance(node, _DEFINITIONS)]
+    definitions = [node for node in statements(code) if isinstance(node, _DEFINITIONS)]
     if name not in [node.name for node in definitions]:
         return code
     return "\n".join(code.split("\n")[: definitions[-1].end_lineno])
@@ -140,7 +140,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def defined_names(code: str) -> list[str]:
     """What `code`, which compiles, binds at its top level by def, class or assignment, in order."""
     names = []
-    for node in ast.parse(code).body:
+    for node in statements(code):
         if isinstance(node, _DEFINITIONS):
             names.append(node.name)
         elif isinstance(node, ast.Assign):
@@ -148,9 +148,16 @@ def defined_names(code: str) -> list[str]:
     return names
 
 
-def compiles(code: str) -> bool:
+def statements(code: str) -> list[ast.stmt]:
+    """The top-level statements of code that compiles."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an invalid escape in an answer is the answer's affair
+        return ast.parse(code).body
+
+
+def compiles(code: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             compile(code, "answer", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):

@@ -17,13 +17,15 @@ kernel is the host's. The number of processes does not count against other progr
 before, they may leave the tested code no process to start.
 """
 
+import contextlib
 import json
+import math
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.errors import UserError, first_line
+from benchmarks.errors import UserError
 
 ISOLATION = "namespaces of mounts, processes, network and IPC; no privileges; limits on resources"
 PASSED = "passed"
@@ -85,27 +87,39 @@ def run(program: Program, limits: Limits = Limits()) -> Outcome:
     if sys.platform != "linux":
         raise UserError(f"generated code is run in Linux namespaces only, and this is {sys.platform}. {_ADVICE}")
     request = json.dumps({"program": asdict(program), "limits": asdict(limits)}).encode()
-    command = [sys.executable, "-s", "-P", "-B", "-c", _KEEPER]
+    status, answer, complaint = _keeper_answer(request, limits.wall_s + _GRACE_S)
     try:
-        done = subprocess.run(
-            command,
-            input=request,
-            capture_output=True,
-            env=ENVIRONMENT,
-            cwd="/",
-            start_new_session=True,  # Ctrl-C goes to the harness, whose end is the keeper's end
-            timeout=limits.wall_s + _GRACE_S,
-        )
-    except subprocess.TimeoutExpired:
-        return Outcome("timed out", "the keeper was ended too")
-    try:
-        reply = json.loads(done.stdout)
+        reply = json.loads(answer)
     except ValueError as error:
-        said = first_line(RuntimeError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2]))
-        raise UserError(f"the sandbox did not answer (status {done.returncode}: {said}). {_ADVICE}") from error
+        said = complaint.strip().rpartition("\n")[2] or "no message"
+        raise UserError(f"the sandbox did not answer (status {status}: {said}). {_ADVICE}") from error
     if "refused" in reply:
         raise UserError(f"this machine does not permit the sandbox ({reply['refused']}), so nothing was run. {_ADVICE}")
     return Outcome(**reply)
+
+
+def _keeper_answer(request: bytes, patience_s: float) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of one keeper, which is ended when it outlives its own clock."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-s", "-P", "-B", "-c", _KEEPER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        cwd="/",
+        start_new_session=True,  # Ctrl-C goes to the harness, whose end is the keeper's end
+    )
+    with keeper:
+        try:
+            for tick in range(
+                math.ceil(patience_s)
+            ):  # in ticks: one deadline would pass while the harness is suspended
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    said = keeper.communicate(None if tick else request, timeout=1.0)
+                    return keeper.returncode, *(text.decode(errors="replace") for text in said)
+        finally:
+            keeper.kill()  # without effect when it has ended
+    return keeper.returncode, "", f"no answer within {patience_s:g} s"
 
 
 _ADVICE = (

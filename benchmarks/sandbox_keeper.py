@@ -23,6 +23,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, ATTR_RDONLY, ATTR_NOSUID = 442, -100, 0x8000, 1, 2
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 1 << 17, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 PR_SET_PDEATHSIG = 1
+TICK_S = 0.5
 
 NEW_ROOT = "/proc"  # any folder does that never holds a Python; so nothing is made, or left, on the host's disks
 FOLDER = "/sandbox"  # the tested process's own, inside the new root
@@ -158,13 +159,15 @@ def hold_namespace() -> None:
 
 def watch(tested: int, said: dict[int, bytes], limits: dict) -> str | None:
     """Reads the pipes into `said` until the tested process ends (None) or has to be stopped (the label)."""
-    deadline = time.monotonic() + limits["wall_s"]
     ended = os.pidfd_open(tested)
+    left_s = limits["wall_s"]
     with selectors.DefaultSelector() as selector:
         for descriptor in (ended, *said):
             selector.register(descriptor, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            ready = [key.fd for key, _ in selector.select(left)]
+        while left_s > 0:
+            started = time.monotonic()
+            ready = [key.fd for key, _ in selector.select(min(left_s, TICK_S))]
+            left_s -= min(time.monotonic() - started, 2 * TICK_S)  # a longer one, and both processes were suspended
             for pipe in said.keys() & set(ready):
                 chunk = os.read(pipe, 1 << 16)
                 said[pipe] += chunk

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.datasets import Item
 from benchmarks.errors import UserError
-from benchmarks.extract import defined_names, flexible_number, program, strict_number
+from benchmarks.extract import defined_names, flexible_number, program, statements, strict_number
 from benchmarks.sandbox import PASSED, Outcome, Program
 
 Run = Callable[[Program], Outcome]
@@ -95,7 +95,7 @@ def mbpp_name(row: dict) -> str:
 
 
 def _functions(code: str) -> list[str]:
-    return [node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)]
+    return [node.name for node in statements(code) if isinstance(node, ast.FunctionDef)]
 
 
 # --- ClassEval -------------------------------------------------------------------------------------------------------
@@ -112,7 +112,8 @@ def _classeval_canonical(item: Item, run: Run) -> Score:
 def _classeval(row: dict, code: str, run: Run) -> Score:
     """Each test class runs in a sandbox of its own, so that a method which never ends fails only its own tests."""
     code = "\n".join([*row["import_statement"], code])
-    outcomes = {name: run(Program(code, row["test"], name)) for name in row["test_classes"]}
+    names = [name.strip() for name in row["test_classes"]]  # one of the set's has a blank before it
+    outcomes = {name: run(Program(code, row["test"], name)) for name in names}
     failed = [outcome for outcome in outcomes.values() if not outcome.passed]
     methods = [outcomes[method["test_class"]].passed for method in row["methods_info"]]
     first = failed[0] if failed else Outcome(PASSED)

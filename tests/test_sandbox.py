@@ -5,9 +5,11 @@ Each attack starts with a check that it is confined, so that a broken sandbox fa
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -292,8 +294,33 @@ def test_one_failing_step_of_the_confinement_is_a_refusal():
             run(Program(RIGHT, TESTS), limits)
 
 
-@needs_sandbox
 def test_a_keeper_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(sandbox, "_KEEPER", "import time; time.sleep(600)")
     monkeypatch.setattr(sandbox, "_GRACE_S", 0.1)
-    assert run(Program(RIGHT, TESTS), Limits(wall_s=0.1)).label == "timed out"
+    with pytest.raises(UserError, match=r"did not answer \(status -9: no answer within 0.2 s\)"):
+        run(Program(RIGHT, TESTS), Limits(wall_s=0.1))
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    assert not children.exists() or children.read_text().split() == []
+
+
+@needs_sandbox
+@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="/proc lists no children here")
+def test_a_suspended_harness_takes_no_time_from_the_program():
+    """A whole session stopped for longer than the limits allow, as a shell's Ctrl-Z or a cluster's scheduler does."""
+    here = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from benchmarks import sandbox; sandbox._GRACE_S = 1.0\n"
+    ask = "print(sandbox.run(sandbox.Program('import time; time.sleep(0.5)', ''), sandbox.Limits(wall_s=3.0)).label)"
+    harness = subprocess.Popen([sys.executable, "-c", here + ask], stdout=subprocess.PIPE, text=True)
+
+    def children(pid: int) -> list[int]:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    keeper: list[int] = []
+    while not keeper or len(children(keeper[0])) < 2:  # the holder and the tested process
+        keeper = children(harness.pid)
+        time.sleep(0.01)
+    everyone = [harness.pid, *keeper, *children(keeper[0])]
+    for signal_ in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in everyone:
+            os.kill(pid, signal_)
+        time.sleep(4.2 if signal_ == signal.SIGSTOP else 0)
+    assert harness.communicate(timeout=60)[0].strip() == "passed"
