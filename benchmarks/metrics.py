@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, trees_of
+from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, sizes_and_chains, trees_of
 from goose.engine.tree import ROOT, SOURCE_NAMES
 
 UNSTABLE_SPREAD = 0.05
@@ -218,9 +218,11 @@ def projected_speed_up(turns: Turns, t: Callable[[int, int, bool], float], *, ho
     plain_s = own_s = 0.0
     for turn in turns:
         columns = turn["steps"]
-        for parents, context, emitted in zip(columns["parents"], columns["context"], columns["emitted"], strict=True):
-            own_s += t(len(parents), context, parents == list(range(-1, len(parents) - 1)))
-            plain_s += sum(t(1, context + i, True) for i in range(emitted))
+        n_nodes, is_chain = sizes_and_chains(columns)
+        rows = zip(n_nodes, is_chain, columns["context"], columns["emitted"], strict=True)
+        for n, chain, context, emitted in rows:
+            own_s += t(int(n), int(context), bool(chain))
+            plain_s += sum(t(1, int(context) + i, True) for i in range(int(emitted)))
         if host:
             own_s += sum(sum(columns[part]) for part in HOST_PARTS)
     return ratio(plain_s, own_s)

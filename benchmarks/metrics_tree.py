@@ -13,7 +13,6 @@ from benchmarks.metrics import STEP_PARTS, NodeCounts, Turns, mean_acceptance_le
 from benchmarks.tree_counts import ACCEPTED, DRAFTED, N_SOURCES, ROOT_KEY, TESTED, merged_places, trees_of
 
 FORWARD_PARTS = ("forward_s", "fetch_s")  # of a step: the target's forward, and the waiting for it
-HOST_PARTS = tuple(part for part in STEP_PARTS if part not in FORWARD_PARTS)
 
 
 # --- acceptance ------------------------------------------------------------------------------------------------------

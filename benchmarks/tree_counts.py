@@ -63,10 +63,18 @@ def counted(line: dict) -> dict:
         return line
     steps = line["steps"]
     numbers = {name: _numbers(steps[name]) for name in NUMBER_COLUMNS if name in steps}
-    numbers["n_nodes"] = np.array([len(parents) for parents in steps["parents"]], dtype=np.int64)
-    numbers["is_chain"] = np.array([parents == list(range(-1, len(parents) - 1)) for parents in steps["parents"]])
+    numbers["n_nodes"], numbers["is_chain"] = sizes_and_chains(steps)
     numbers["n_path"] = np.array([len(path) for path in steps["path"]], dtype=np.int64)
     return {**line, "steps": numbers, "trees": count_trees(steps)}
+
+
+def sizes_and_chains(steps: dict) -> tuple[np.ndarray, np.ndarray]:
+    """int64[s] nodes of each tree, root included, and bool[s], whether it is a chain; of counted columns or not."""
+    if "n_nodes" in steps:
+        return steps["n_nodes"], steps["is_chain"]
+    sizes = [len(parents) for parents in steps["parents"]]
+    chains = [parents == list(range(-1, len(parents) - 1)) for parents in steps["parents"]]
+    return np.array(sizes, dtype=np.int64), np.array(chains, dtype=bool)
 
 
 def trees_of(turn: dict) -> TreeCounts:

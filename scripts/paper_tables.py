@@ -9,11 +9,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.cost_curve import FOLDER
 from benchmarks.errors import UserError
 from benchmarks.paper.claims import FILE, load_claims
 from benchmarks.paper.compare import told_apart
 from benchmarks.paper.runs import load_arms
 from benchmarks.paper.tables import write_tables
+from benchmarks.paper.times import load_curves
 
 
 def main() -> None:
@@ -22,20 +24,23 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, default=Path("results/tables"))
     parser.add_argument("--figures", type=Path, default=Path("results/figures"))
     parser.add_argument("--claims", type=Path, default=FILE)
+    parser.add_argument("--cost", type=Path, default=FOLDER, help="folder of verify-cost curves to project onto")
     parser.add_argument("--only", choices=("tables", "figures"))
     args = parser.parse_args()
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     arms, notices = load_arms(args.runs)
     arms = told_apart(arms)
+    curves, problems = load_curves(args.cost)
+    notices += problems
     files: list[Path] = []
     if args.only != "figures":
-        written, remarks = write_tables(arms, load_claims(args.claims), args.tables)
+        written, remarks = write_tables(arms, load_claims(args.claims), curves, args.tables)
         files, notices = files + written, notices + remarks
     if args.only != "tables":
         from benchmarks.paper.figures import draw_all  # imported late: it takes matplotlib with it
 
-        written, missing = draw_all(arms, args.figures)
+        written, missing = draw_all(arms, curves, args.figures)
         files, notices = files + written, notices + missing
     for notice in dict.fromkeys(notices):
         console.print(f"notice: {notice}")

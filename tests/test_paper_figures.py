@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.cost_curve import TREE, CostCurve, Point
 from benchmarks.paper.compare import told_apart
 from benchmarks.paper.figures import FIGURES, drafts_from, draw_all
 from benchmarks.paper.runs import load_arms
@@ -21,6 +22,15 @@ def loaded(tmp_path) -> list:
     return told_apart(load_arms([tmp_path])[0])
 
 
+def curve() -> CostCurve:
+    points = tuple(
+        Point(TREE, length, n, ms / 1e3, ms / 1.1e3, ms / 0.9e3, None, 1, 1)
+        for length in (256, 2048)
+        for n, ms in ((1, 30.0 + length / 100), (16, 45.0), (64, 90.0))
+    )
+    return CostCurve("measured", "tiny", "random", "cpu", "float32", "eager", "sdpa", {}, "2026-01-01", points)
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory) -> tuple:
     """Runs that every figure has numbers of, and what was drawn of them."""
@@ -32,14 +42,14 @@ def drawn(tmp_path_factory) -> tuple:
         lines = {"ar": turns("ar"), "opt_tree": expecting(turns("opt_tree"), 3.5)}
         made_run(runs, lines, {"opt_tree": {"delta": delta}})
     arms = loaded(runs)
-    return arms, *draw_all(arms, folder)
+    return arms, *draw_all(arms, [curve()], folder)
 
 
 def test_every_figure_is_drawn_as_png_and_pdf(drawn):
     _, files, missing = drawn
     names = {file.stem for file in files}
     assert missing == []
-    for figure in FIGURES:
+    for figure in (*FIGURES, "verify_cost"):
         assert any(name.startswith(figure) for name in names), figure
     assert {"average_tree_tiny_humaneval", "average_tree_tiny_gsm8k"} <= names
     for file in files:
@@ -49,19 +59,20 @@ def test_every_figure_is_drawn_as_png_and_pdf(drawn):
 
 def test_the_same_arms_give_the_same_bytes(drawn, tmp_path):
     arms, files, _ = drawn
-    again, _ = draw_all(arms, tmp_path)
+    again, _ = draw_all(arms, [curve()], tmp_path)
     digest = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     assert {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in again} == digest
 
 
 def test_a_figure_without_numbers_says_what_makes_them(tmp_path):
     usual_run(tmp_path / "runs", ("ar", "pld"))
-    files, missing = draw_all(loaded(tmp_path / "runs"), tmp_path / "figures")
+    files, missing = draw_all(loaded(tmp_path / "runs"), [], tmp_path / "figures")
     assert {file.stem for file in files} == {"average_tree_tiny_humaneval", "speed_up", "step_times"}
     assert sorted(text.split(":")[0] for text in missing) == [
-        f"figure {name}" for name in ("acceptance_gap", "delta", "expected_accepted", "topology", "tree_size")
+        f"figure {name}"
+        for name in ("acceptance_gap", "delta", "expected_accepted", "topology", "tree_size", "verify_cost")
     ]
-    assert all("make grid" in text for text in missing)
+    assert all("make grid" in text or "measure_cost.py" in text for text in missing)
 
 
 def test_the_colour_of_a_method_is_what_it_drafts_from(drawn):

@@ -116,6 +116,15 @@ def test_runs_are_found_below_any_folder_and_a_damaged_one_is_named(tmp_path):
     assert str(damaged.path) in problems[0]
 
 
+def test_a_line_that_this_harness_did_not_write_is_named(tmp_path):
+    lines = {"ar": turns("ar"), "pld": [{k: v for k, v in turns("pld")[0].items() if k != "steps"}]}
+    made_run(tmp_path, lines)
+    arms, problems = load_arms([tmp_path])
+    assert arms == []
+    assert "Q1, pld" in problems[0]
+    assert "steps" in problems[0]
+
+
 def test_no_run_says_what_makes_some(tmp_path):
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UserError, match=r"holds no run.*make grid EXP=embedded"):

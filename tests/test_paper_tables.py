@@ -7,6 +7,7 @@ import re
 import pandas as pd
 import pytest
 
+from benchmarks.cost_curve import TREE, CostCurve, Point
 from benchmarks.paper import grid, layout, opt_tree, times, trees
 from benchmarks.paper.compare import told_apart
 from benchmarks.paper.layout import PaperTable, escaped_latex, files, latex, markdown
@@ -244,13 +245,41 @@ def test_step_times_sum_to_the_step(arms):
     assert shown["explained"] == "0.06x"
 
 
+# 11
+
+
+def linear_curve() -> CostCurve:
+    """t(n, L) = n seconds at any length."""
+    points = tuple(Point(TREE, 1, n, float(n), float(n), float(n), None, 1, 1) for n in (1, 64))
+    return CostCurve("roofline", "big", "none", "a GPU", "float16", "none", "sdpa", {}, "2026-01-01", points)
+
+
+def test_projections_are_of_the_recorded_steps_and_say_so(arms):
+    table = times.projected(arms, [linear_curve()])
+    # pld: 5 tokens for 5 nodes; goose: 6 tokens for 9 nodes; iso3: 3 for 7.
+    shown = {r["method"]: r["humaneval"] for r in table.shown.to_dict("records")}
+    assert shown == {"pld": "1.00x", "tr": "0.67x", "iso3": "0.43x", "goose": "0.67x", "goose_no_bigram": "1.00x"}
+    assert set(table.shown.curve) == {"roofline verify cost of big in float16 on a GPU (no measurement)"}
+    assert any(note.startswith("projected, not measured") for note in table.notes)
+    assert any("measure_cost.py" in note for note in times.projected(arms, []).notes)
+
+
+def test_a_file_that_is_no_curve_is_named(tmp_path):
+    linear_curve().save(tmp_path)
+    (tmp_path / "other.json").write_text("{}")
+    curves, problems = times.load_curves(tmp_path)
+    assert curves == [linear_curve()]
+    assert len(problems) == 1
+    assert "other.json" in problems[0]
+
+
 # Writing
 
 
 def test_every_table_is_written_in_three_forms_that_agree(tmp_path, arms):
-    written, notices = write_tables(arms, [], tmp_path / "tables")
+    written, notices = write_tables(arms, [], [], tmp_path / "tables")
     assert notices == []
-    tables = all_tables(arms, [])
+    tables = all_tables(arms, [], [])
     names = {table.name for table in tables}
     assert {file.name for file in written} == {f"{n}{e}" for n in names for e in (".md", ".tex", ".csv")} | {
         "cells.csv"
@@ -307,7 +336,7 @@ def test_csv_is_unrounded_and_can_be_read_back(tmp_path, arms):
 
 def test_tables_with_nothing_to_show_say_what_makes_their_runs(tmp_path):
     made_run(tmp_path, {"ar": turns("ar")})
-    for table in all_tables(loaded(tmp_path), []):
+    for table in all_tables(loaded(tmp_path), [], []):
         assert table.notes, table.name
         assert markdown(table)
         assert latex(table)

@@ -76,6 +76,10 @@ def test_places_of_several_lines_equal_a_recount(steps_of_lines):
     assert fast == {key: [row[DRAFTED], row[ACCEPTED]] for key, row in slow.items() if key[0] == "place"}
 
 
+def projected(turns: list[dict]) -> float | None:
+    return metrics.projected_speed_up(turns, lambda n, length, chain: n + length + 0.5 * chain)
+
+
 @given(st.lists(st.lists(recorded_steps(), min_size=1, max_size=4), min_size=1, max_size=3))
 def test_metrics_are_the_same_with_and_without_the_trees(steps_of_lines):
     whole = [line(f"Q{i}", "m", steps) for i, steps in enumerate(steps_of_lines)]
@@ -85,9 +89,9 @@ def test_metrics_are_the_same_with_and_without_the_trees(steps_of_lines):
         metrics.tokens_per_second, metrics.mean_acceptance_length, metrics.tau, metrics.nodes_per_step,
         metrics.empty_draft_share, metrics.acceptance_by_source, metrics.draft_acceptance, metrics.draft_overhead,
         metrics.step_milliseconds, metrics_tree.acceptance_by_depth, metrics_tree.acceptance_by_rank,
-        metrics_tree.mean_step_seconds,
+        metrics_tree.mean_step_seconds, projected,
     ):  # fmt: skip
-        assert metric(short) == metric(whole), metric.__name__
+        assert metric(short) == metric(whole), metric
 
 
 def test_a_line_keeps_what_projections_and_expectations_need():

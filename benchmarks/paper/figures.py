@@ -6,13 +6,14 @@ A figure whose numbers nobody has measured is not drawn; `draw_all` says which, 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.cost_curve import TREE, CostCurve
 from benchmarks.harness import BASELINE
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
 from benchmarks.paper.layout import number
 from benchmarks.paper.opt_tree import delta_arms, swept
 from benchmarks.paper.runs import Arm
-from benchmarks.paper.times import PARTS
+from benchmarks.paper.times import MAKE_CURVE, PARTS
 from benchmarks.paper.trees import OVER_BUDGET, TOPOLOGIES
 from benchmarks.plot_average_tree import TreePanel, draw_average_trees
 from benchmarks.plot_paper import (
@@ -32,7 +33,7 @@ from benchmarks.plot_paper import (
 GOOSE = ("goose", "goose_elastic", "goose_opt")
 
 
-def draw_all(arms: Sequence[Arm], folder: Path) -> tuple[list[Path], list[str]]:
+def draw_all(arms: Sequence[Arm], curves: Sequence[CostCurve], folder: Path) -> tuple[list[Path], list[str]]:
     """Draws every figure that has numbers; the files, and a sentence for each figure without, and each run left out."""
     files: list[Path] = []
     missing: list[str] = []
@@ -41,6 +42,10 @@ def draw_all(arms: Sequence[Arm], folder: Path) -> tuple[list[Path], list[str]]:
         files += drawn
         if not drawn:
             missing.append(f"figure {name}: nothing to draw yet; {made_by}")
+    if curves:
+        files += verify_cost(curves, folder / "verify_cost")
+    else:
+        missing.append(f"figure verify_cost: nothing to draw yet; {MAKE_CURVE}")
     refused = [f"refused: {text}" for text in layout.main_arms(arms).refused]
     return files, missing + refused
 
@@ -197,6 +202,29 @@ def average_trees(arms: Sequence[Arm], file: Path) -> list[Path]:
 def _tree_panel(arm: Arm) -> TreePanel:
     mean_nodes, mal = number(arm.numbers["mean_nodes"], 1), number(arm.numbers["mal"], 2)
     return TreePanel(arm.method, f"{mean_nodes} nodes and {mal} tokens a step", arm.tree)
+
+
+def verify_cost(curves: Sequence[CostCurve], file: Path) -> list[Path]:
+    """Seconds of a forward over its nodes, a panel a curve, with the quartiles where there was something to spread."""
+    panels = []
+    for curve in curves:
+        lines, bands = {}, {}
+        for length in curve.context_lengths:
+            points = [p for p in curve.points if p.context == length and p.shape == TREE]
+            points.sort(key=lambda point: point.n_nodes)
+            name = f"{length} tokens of context"
+            lines[name] = ([p.n_nodes for p in points], [1e3 * p.seconds for p in points])
+            bands[name] = ([1e3 * p.low_s for p in points], [1e3 * p.high_s for p in points])
+        how = curve.engine if curve.kind == "measured" else curve.kind
+        title = f"{curve.model}, {curve.dtype}, {curve.device}, {how}"
+        axes = {
+            "x_label": "nodes of the tree",
+            "y_label": "milliseconds of a forward",
+            "log_x": True,
+            "from_zero": True,
+        }
+        panels.append(CurvePanel(title, lines, bands=bands, **axes))
+    return draw_curves(_in_rows(panels), file)
 
 
 def _by_cell(arms: Sequence[Arm]) -> dict[tuple[str, str], list[Arm]]:

@@ -81,8 +81,8 @@ def latex(table: PaperTable) -> str:
 
 PAGE_ROWS = 40
 TEXT_COLUMNS = (
-    "model", "dataset", "method", "source", "structure", "draft", "outputs", "first divergence", "table", "metric",
-    "verdict", "why",
+    "curve", "model", "dataset", "method", "source", "structure", "draft", "outputs", "first divergence", "table",
+    "metric", "verdict", "why",
 )  # fmt: skip
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

@@ -25,7 +25,7 @@ from benchmarks.tree_counts import counted
 
 HEADER_KEYS = ("run_id", "config", "methods", "model", "dataset", "environment", "prompts_sha256", "stop_ids")
 SETTINGS = ("attention", "prompt_style", "max_new_tokens", "stop_rule", "seed")
-PROJECTED_COLUMNS = ("n_nodes", "is_chain", "context", "emitted")
+PROJECTED_COLUMNS = ("n_nodes", "is_chain", "context", "emitted")  # what a projection onto a cost curve needs
 MAKE_RUNS = "`make grid EXP=embedded`, or one cell: `python run.py 'compare=[pld,tr,goose]' limit=8`"
 
 
@@ -93,9 +93,7 @@ class Arm:
     expectation: Expectation | None = None
     expectation_curve: list[Expectation] = field(default_factory=list)
     tree: AverageTree | None = None
-    steps: dict[str, np.ndarray] = field(
-        default_factory=dict
-    )  # columns of all steps, for projections onto a cost curve
+    steps: dict[str, np.ndarray] = field(default_factory=dict)  # PROJECTED_COLUMNS of all steps
     is_trusted: bool = True  # False: this method or plain decoding is broken or absent; no speed-up is kept
 
     @property
@@ -142,7 +140,15 @@ def _read_or_refuse(path: Path) -> tuple[list[Arm], str | None]:
 def read_run(path: Path) -> list[Arm]:
     """The arms of one run folder, in the order of its methods. Raises UserError for a folder that is damaged."""
     lines: list[dict] = []
-    folder = RunFolder.open(path, each=lambda line: lines.append(counted(line)))
+
+    def take(line: dict) -> None:
+        try:
+            lines.append(counted(line))
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            where = f"{line['prompt_id']}, {line['method']}"
+            raise UserError(f"{path}: the line of {where} lacks what a recorded line has ({error!r})") from error
+
+    folder = RunFolder.open(path, each=take)
     missing = [key for key in HEADER_KEYS if key not in folder.header]
     if missing:
         raise UserError(f"{path / CELL} lacks {', '.join(missing)}; it was not written by this harness")

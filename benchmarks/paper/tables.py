@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.cost_curve import CostCurve
 from benchmarks.paper import grid, opt_tree, times, trees
 from benchmarks.paper.claims import Claim, beside_the_paper
 from benchmarks.paper.compare import side_by_side
@@ -10,7 +11,7 @@ from benchmarks.paper.layout import PaperTable, files
 from benchmarks.paper.runs import Arm
 
 
-def all_tables(arms: Sequence[Arm], claims: Sequence[Claim]) -> list[PaperTable]:
+def all_tables(arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[CostCurve]) -> list[PaperTable]:
     return [
         grid.speed_up(arms),
         grid.acceptance_length(arms),
@@ -23,12 +24,15 @@ def all_tables(arms: Sequence[Arm], claims: Sequence[Claim]) -> list[PaperTable]
         grid.lossless(arms),
         beside_the_paper(arms, claims),
         times.step_times(arms),
+        times.projected(arms, curves),
     ]
 
 
-def write_tables(arms: Sequence[Arm], claims: Sequence[Claim], folder: Path) -> tuple[list[Path], list[str]]:
+def write_tables(
+    arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[CostCurve], folder: Path
+) -> tuple[list[Path], list[str]]:
     """The files written, and a sentence for every run or arm that some table leaves out."""
-    tables = all_tables(arms, claims)
+    tables = all_tables(arms, claims, curves)
     written = [file for table in tables for file in files(table, folder)]
     written.append(folder / "cells.csv")
     grid.cells(arms).to_csv(written[-1], index=False)
