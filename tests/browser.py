@@ -18,7 +18,7 @@ QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",
     "--disable-background-networking", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 def find_browser() -> str | None:

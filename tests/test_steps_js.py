@@ -24,7 +24,7 @@ def js(expression: str, argument: object = None):
     """The value of an expression over `given`, through JSON."""
     code = f"{STEPS.read_text()}\nconst given = JSON.parse(require('fs').readFileSync(0, 'utf8'));\n"
     code += f"process.stdout.write(JSON.stringify({expression}));"
-    done = subprocess.run([NODE, "-e", code], input=json.dumps(argument), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([NODE, "-e", code], input=json.dumps(argument), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
