@@ -42,6 +42,7 @@ class RunConfig:
     device: str = "auto"
     dtype: str = "auto"
     attention: str = "grouped"
+    data_dir: str | None = None
     runs_dir: str = "results/runs"
     resume: str | None = None
 
