@@ -43,6 +43,7 @@ class RunConfig:
     dtype: str = "auto"
     engine: str = "auto"
     attention: str = "grouped"
+    data_dir: str | None = None
     runs_dir: str = "results/runs"
     resume: str | None = None
 

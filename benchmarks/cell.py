@@ -3,20 +3,20 @@
 The settings are the resolved config as a dictionary; this file does not know how it was composed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.datasets import load_dataset
+from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
-from benchmarks.harness import BASELINE, CellPrompt, Settings, run_cell
+from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, run_cell
 from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
-from benchmarks.prompts import render
+from benchmarks.prompts import Prompt, render, template_source
 from benchmarks.records import RunFolder
 from benchmarks.tables import cell_table, markdown, rich_tables
 from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
@@ -83,9 +83,10 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
     loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
-    spec = _spec(settings["model"])
+    spec, frame = _spec(settings["model"]), settings["model"].get("chat_frame")
+    window = {key: settings.get(key) for key in ("data_dir", "limit", "offset")}
     try:
-        dataset = load_dataset(**loader_keys, limit=settings["limit"], offset=settings["offset"])
+        dataset = load_dataset(**loader_keys, **window)
     except TypeError as error:
         raise UserError(f"dataset: {error}") from error
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
@@ -94,8 +95,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         lm = TreeLM(loaded.model, engine=engine, attention=attention)
     except ValueError as error:
         raise UserError(str(error)) from error
-    rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
-    prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]
+    prompts = [_cell_prompt(item, loaded.tokenizer, style, frame) for item in dataset.items]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": {**settings, "prompt_style": style, "max_new_tokens": max_new_tokens},
@@ -103,11 +103,23 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
-        "dataset": {"name": dataset.name, "source": dataset.source, "sha256": dataset.sha256},
+        "chat_template": template_source(loaded.tokenizer, style),
+        "dataset": {key: getattr(dataset, key) for key in ("name", "source", "version", "sha256")},
         "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
         "environment": describe(loaded.device),
     }
     return loaded, lm, prompts, header
+
+
+def _cell_prompt(item: Item, tokenizer: Any, style: str, frame: str | None) -> CellPrompt:
+    """Raw style asks the first turn alone; a later turn has the answers before it in its text."""
+
+    def rendered(outputs: Sequence[Sequence[int]]) -> Prompt:
+        answers = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in outputs]
+        return render(item, tokenizer, style, answers, frame)
+
+    first, n_turns = rendered([]), len(item.turns) if style == "chat" else 1
+    return CellPrompt(item.id, first.ids, first.text_sha256, item.group, n_turns, rendered if n_turns > 1 else None)
 
 
 def _run(
@@ -126,13 +138,14 @@ def _run(
     )
     for notice in filter(None, [folder.header["generation_notice"], *folder.notices]):
         console.print(f"notice: {notice}", markup=False)
-    n_jobs = len(prompts) * len(made) * settings.repeats
+    n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task("measuring", total=n_jobs, completed=len(folder.done_keys()))
 
         def on_turn(line: dict) -> None:
-            progress.update(task, advance=1, description=f"{line['prompt_id']} {line['method']}")
+            turn = f"turn {line['turn'] + 1} " if line["turn"] else ""
+            progress.update(task, advance=1, description=f"{line['prompt_id']} {turn}{line['method']}")
 
         warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
         n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
@@ -165,7 +178,7 @@ def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Con
 
 def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -> list[dict]:
     """Differing outputs; outside fp32 each is judged by an fp32 copy of the model, loaded only when one is needed."""
-    ids = {prompt.id: prompt.ids for prompt in prompts}
+    ids = asked_ids(prompts, lines)
     found = divergences(lines, BASELINE, ids, judge=None)
     if not found or loaded.dtype == "float32":
         return found
@@ -175,7 +188,7 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
 
 def _spec(model_config: dict[str, Any]) -> ModelSpec:
     try:
-        return ModelSpec(**model_config)
+        return ModelSpec(**{key: value for key, value in model_config.items() if key != "chat_frame"})
     except TypeError as error:
         raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
 

@@ -95,11 +95,11 @@ def test_every_group_folder_is_a_group_that_code_reads():
 
 @pytest.mark.parametrize(("group", "name"), [x for x in FILES if x[0] != "method"], ids="/".join)
 def test_model_and_dataset_files_hold_exactly_what_code_reads(group, name):
-    keys = set(yaml.safe_load((CONF / group / f"{name}.yaml").read_text()))
+    keys = set(composed(f"{group}={name}")[group])
     if group == "model":
-        assert keys == {field.name for field in dataclasses.fields(ModelSpec)}
+        assert keys == {field.name for field in dataclasses.fields(ModelSpec)} | {"chat_frame"}
     else:
-        assert keys == set(inspect.signature(load_dataset).parameters) - {"limit", "offset"} | {
+        assert keys == set(inspect.signature(load_dataset).parameters) - {"data_dir", "limit", "offset"} | {
             "prompt_style", "max_new_tokens",
         }  # fmt: skip
 

@@ -71,7 +71,8 @@ def test_the_script_runs_every_part_and_keeps_what_it_prints(monkeypatch, capsys
     text = [5, 6, 7, 8, 9, 10] * 20
     with gzip.open(recordings, "wt") as file:
         for name in ("a", "b"):
-            line = {"id": name, "dataset": "d", "category": "c", "turn": 0, "prompt_ids": text[:30], "output_ids": text}
+            line = {"id": name, "dataset": "d", "category": "c", "turn": 0, "prompt_ids": text[:30],
+                    "output_ids": [*text, 11]}  # fmt: skip
             file.write(json.dumps(line) + "\n")
     arguments = ["--device", "cpu", "--size", "small", "--lengths", "32", "--repeats", "1", "--turns", "1"]
     monkeypatch.setattr("sys.argv", ["x", *arguments, "--recordings", str(recordings), "--out", str(tmp_path / "out")])

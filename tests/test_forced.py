@@ -208,7 +208,8 @@ def test_the_script_times_on_a_model_and_projects_onto_a_curve(run_script, tmp_p
     printed = run_script("--time-on", "tiny", "--device", "cpu", "--cost", curve)
     for text in (
         "shape-true replay: text recorded, weights random",
-        "ar 1",
+        "ar ",
+        "1.00x",
         "projected",
         "the roofline verify cost of llama3 in float16 on A40",
     ):

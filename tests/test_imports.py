@@ -22,7 +22,7 @@ LIGHT = [
     Path("benchmarks", f"{name}.py")
     for name in (
         "cost", "cost_curve", "machine", "shapes", "forced", "recordings", "harness", "records", "metrics",
-        "environment", "errors", "device",
+        "environment", "errors", "device", "tree_counts",
     )
 ]  # fmt: skip
 MODEL_FILES = {"goose/engine/lm.py", "goose/engine/cache.py", "goose/engine/attention.py"}
