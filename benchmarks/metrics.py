@@ -14,6 +14,7 @@ from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, sizes_and_chains, 
 from goose.engine.tree import ROOT, SOURCE_NAMES
 
 UNSTABLE_SPREAD = 0.05
+RESAMPLED_AT_ONCE = 4_000_000  # numbers of a column, to bound the bootstrap's memory
 STEP_PARTS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
 Turns = Sequence[dict]
 
@@ -96,10 +97,9 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
 
-    result = bootstrap(
-        columns, statistic, paired=True, vectorized=True, n_resamples=n_resamples, method="BCa", rng=seed
-    )
-    return result.confidence_interval
+    batch = max(1, int(RESAMPLED_AT_ONCE // max(1, columns[0].size)))
+    options = {"paired": True, "vectorized": True, "method": "BCa", "batch": batch, "rng": seed}
+    return bootstrap(columns, statistic, n_resamples=n_resamples, **options).confidence_interval
 
 
 def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

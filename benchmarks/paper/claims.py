@@ -9,6 +9,7 @@ hardware, and key=value of settings of the run or of the method, parted by `;`.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, nextafter
 from pathlib import Path
 
 import pandas as pd
@@ -94,7 +95,7 @@ def bounds(value: str) -> tuple[float, float]:
             low, high = map(float, value.split(".."))
             return low, high
         if value.startswith("<"):
-            return float("-inf"), float(value[1:])
+            return -inf, nextafter(float(value[1:]), -inf)
         number = float(value)
     except ValueError:
         raise ValueError(f"a value is a number, low..high or <x, got {value!r}") from None

@@ -215,7 +215,7 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
     columns = {name: np.concatenate([turn["steps"][name] for turn in own]) for name in PROJECTED_COLUMNS}
     return {
         "n_prompts": len({turn["prompt_id"] for turn in own}),
-        "numbers": numbers,
+        "numbers": {name: None if value is None else float(value) for name, value in numbers.items()},
         "step_seconds": metrics_tree.mean_step_seconds(own),
         "by_source": sources,
         "by_depth": metrics_tree.acceptance_by_depth(own),
