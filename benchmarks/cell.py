@@ -3,9 +3,16 @@
 The settings are the resolved config as a dictionary; this file does not know how it was composed.
 """
 
-from collections.abc import Callable, Sequence
+import gc
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,7 +25,7 @@ from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
 from benchmarks.prompts import Prompt, render, template_source
 from benchmarks.records import RunFolder
-from benchmarks.tables import cell_table, markdown, rich_tables
+from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
 from goose.engine.lm import ATTENTIONS, TreeLM
 from goose.engine.verify import Sampling
 
@@ -26,18 +33,35 @@ from goose.engine.verify import Sampling
 WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volume(width, height, depth):\n    return "
 
 Makers = Callable[[dict[str, dict]], dict[str, Callable]]
+_WHERE = ("runs_dir", "grid")  # settings that say where a cell is kept, not what it is
 
 
-def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) -> int:
+@dataclass(frozen=True)
+class Place:
+    """Which cell of a grid this is, for the display of its progress."""
+
+    number: int  # from 0
+    n_cells: int
+
+
+def config_hash(settings: dict[str, Any], methods: dict[str, dict]) -> str:
+    """By which a grid finds a cell again: equal for equal settings, wherever the cell is kept."""
+    what = {key: value for key, value in settings.items() if key not in _WHERE}
+    canonical = json.dumps({"config": what, "methods": methods}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None = None) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
     made = makers(methods)
     loaded, lm, prompts, header = _prepare(settings)
-    header = {"config": header.pop("config"), "methods": methods, **header}
-    folder = RunFolder.create(settings["runs_dir"], f"{loaded.name}-{header['dataset']['name']}", header)
-    return _run(folder, loaded, lm, prompts, made)
+    own = {"config": header.pop("config"), "methods": methods, "config_hash": config_hash(settings, methods)}
+    runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
+    folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
+    return _run(folder, loaded, lm, prompts, made, place)
 
 
-def resume(path: str, makers: Makers) -> int:
+def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     """Finishes a killed run with its own settings: finished lines stay, nothing is measured twice."""
     folder = RunFolder.open(path)
     if folder.is_complete:
@@ -60,7 +84,7 @@ def resume(path: str, makers: Makers) -> int:
     differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
     if differing:
         raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
-    return _run(folder, loaded, lm, prompts, made)
+    return _run(folder, loaded, lm, prompts, made, place)
 
 
 def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPrompt], dict]:
@@ -111,10 +135,17 @@ def _cell_prompt(item: Item, tokenizer: Any, style: str, frame: str | None) -> C
 
 
 def _run(
-    folder: RunFolder, loaded: LoadedModel, lm: TreeLM, prompts: list[CellPrompt], made: dict[str, Callable]
+    folder: RunFolder,
+    loaded: LoadedModel,
+    lm: TreeLM,
+    prompts: list[CellPrompt],
+    made: dict[str, Callable],
+    place: Place | None,
 ) -> int:
     console = Console()
     config = folder.header["config"]
+    if place is not None:
+        console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
     console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
     sampling = Sampling(config["temperature"], config["seed"])
     settings = Settings(
@@ -127,31 +158,50 @@ def _run(
     for notice in filter(None, [folder.header["generation_notice"], *folder.notices]):
         console.print(f"notice: {notice}", markup=False)
     n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
+    warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+    with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
+        try:
+            run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        folder.close()
+        console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
+        return 130
+    lines = folder.lines()
+    found = _divergences(loaded, lm, lines, prompts, sampling, config)
+    table = cell_table(folder.header, lines, found)
+    folder.finish({"divergences": found, "problems": table.problems})
+    return report(folder, table, console)
+
+
+@contextmanager
+def _progress(console: Console, n_done: int, n_jobs: int, place: Place | None) -> Iterator[Callable[[dict], None]]:
+    """Shows how far the cell is, and the grid; yields what is to be called behind every line."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task("measuring", total=n_jobs, completed=len(folder.done_keys()))
+    # Over hours, not rich's last seconds: one turn may take minutes.
+    with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=24 * 3600) as progress:
+        task = progress.add_task("measuring", total=n_jobs, completed=n_done)
+        grid = None
+        if place is not None:  # cells before this one are done; this one counts by its share
+            grid = progress.add_task("cells", total=place.n_cells, completed=place.number + n_done / n_jobs)
 
         def on_turn(line: dict) -> None:
             turn = f"turn {line['turn'] + 1} " if line["turn"] else ""
             progress.update(task, advance=1, description=f"{line['prompt_id']} {turn}{line['method']}")
+            if grid is not None:
+                progress.update(grid, advance=1 / n_jobs)
 
-        warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
-        try:
-            run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
-        except KeyboardInterrupt:
-            progress.stop()
-            console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
-            return 130
-    lines = folder.lines()
-    found = _divergences(loaded, lm, lines, prompts, sampling, config)
-    folder.finish({"divergences": found})
-    return report(folder, lines, found, console)
+        yield on_turn
 
 
-def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Console) -> int:
+def report(folder: RunFolder, table: CellTable, console: Console) -> int:
     """Prints the cell's table and keeps it beside the record; 1 when a method is broken or a prompt failed, else 0."""
-    table = cell_table(folder.header, lines, found)
-    (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    try:
+        (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    except OSError as error:  # the record is complete without it
+        console.print(f"notice: table.md could not be written ({error.strerror})", markup=False)
     for rendered in rich_tables(table):
         console.print(rendered)
     console.print(table.conditions, markup=False, highlight=False)
@@ -162,13 +212,24 @@ def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Con
     return 1 if table.problems else 0
 
 
+def release_memory() -> None:
+    """Between two cells of one process: the model of the first must be gone before the second is loaded."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -> list[dict]:
     """Differing outputs; outside fp32 each is judged by an fp32 copy of the model, loaded only when one is needed."""
     ids = asked_ids(prompts, lines)
     found = divergences(lines, BASELINE, ids, judge=None)
     if not found or loaded.dtype == "float32":
         return found
-    exact = load_model(_spec(config["model"]), device=loaded.device, dtype="float32").model
+    spec = _spec(config["model"])
+    try:
+        exact = load_model(spec, device=loaded.device, dtype="float32").model
+    except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
+        exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
 
 
