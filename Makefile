@@ -4,10 +4,10 @@ BIN := .venv/bin
 RUN ?= $(BIN)/python run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model draft demo grid test lint perf
+.PHONY: help setup model draft demo grid test lint perf paper-tables paper-figures report
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
@@ -41,3 +41,13 @@ lint: setup  ## ruff: style and format
 
 perf: model  ## the engine beside its peers, as ratios of one run
 	$(BIN)/python scripts/perf.py
+
+RUNS ?= results/runs
+report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
+	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)
+
+paper-tables: setup  ## the paper's tables and figures from the runs below RUNS=results/runs, into results/
+	$(BIN)/python scripts/paper_tables.py $(RUNS)
+
+paper-figures: setup  ## the figures alone
+	$(BIN)/python scripts/paper_tables.py $(RUNS) --only figures

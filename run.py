@@ -51,6 +51,7 @@ class RunConfig:
     stop_rule: str = "generation_config"
     device: str = "auto"
     dtype: str = "auto"
+    engine: str = "auto"
     attention: str = "grouped"
     data_dir: str | None = None
     runs_dir: str = "results/runs"
@@ -112,7 +113,7 @@ def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
     if config.grid is None:
         return grid.Outcome(cell.start(settings, methods, makers))
     at = None if number is None else grid.place(grid.grid_folder(config.runs_dir, config.grid), number)
-    return grid.run_once(settings, methods, makers, at)
+    return cell.in_grid(settings, methods, makers, at)
 
 
 class GridCallback(Callback):

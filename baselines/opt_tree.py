@@ -28,7 +28,7 @@ class AdjacencyFiller:
 
     def __init__(self, table: AdjacencyTable | None = None):
         self.table = table or AdjacencyTable()
-        self.top_k = self.table.top_k
+        self.top_k = self.width = self.table.top_k
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         self.table.begin(prompt_ids, prefill.top_k)

@@ -135,7 +135,7 @@ def cost_curve(points: Mapping[int, float]) -> Callable[[int], float]:
 class SequoiaDrafter:
     """The program's tree for the budget, filled by successor rank; a node without its token goes with all below it.
 
-    acceptance: p; or acceptance_file, a record of scripts/calibrate_acceptance.py. Cut to the filler's K successors.
+    acceptance: p; or acceptance_file, a record of scripts/calibrate_acceptance.py. Cut to the filler's width.
     max_levels: most levels, the root's included. fill: the source of tokens.
     size: budget = B nodes · cost = the size up to B and the depth that cost the least time a token by `cost`,
         seconds of a step at some numbers of nodes (or a function of that number), and `layer_cost` (see choose_size).
@@ -163,7 +163,7 @@ class SequoiaDrafter:
         self.fill = fill or AdjacencyFiller()
         self.top_k = self.fill.top_k
         p = read_acceptance(acceptance_file) if acceptance is None else list(acceptance)
-        self.acceptance = p[: self.top_k]
+        self.acceptance = p[: self.fill.width]
         self.max_levels, self.layer_cost = max_levels, layer_cost
         self.cost = cost_curve(cost) if isinstance(cost, Mapping) else cost
         solve(self.acceptance, 1, max_levels)  # refuses bad settings before any work

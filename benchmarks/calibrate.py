@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from baselines.balanced import BalancedDrafter
+from baselines.opt_tree import OptTreeDrafter
 from goose.engine.decode import Steps, decode
-from goose.sources.transition import AdjacencyTable
+from goose.sources.filler import Filler
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Counts:
 
 
 def calibrate(
-    lm, prompts: Sequence[Sequence[int]], *, width: int = 32, max_new_tokens: int = 96, stop_ids: Collection[int] = ()
+    lm, prompts: Sequence[Sequence[int]], fill: Filler, *, max_new_tokens: int = 96, stop_ids: Collection[int] = ()
 ) -> Counts:
-    """Greedy decoding of every prompt with stars of `width` successors from GOOSE's table (bigram over unigram)."""
-    stars = BalancedDrafter(width, AdjacencyTable(width), max_depth=1, min_score=0.0)
+    """Greedy decoding of every prompt with stars of the filler's `width` best successors of the root."""
+    width = fill.width
+    stars = OptTreeDrafter(fill, max_depth=1)
     steps = [
         decode(lm, ids, stars, max_new_tokens=max_new_tokens, stop_ids=stop_ids, node_budget=width + 1).steps
         for ids in prompts

@@ -4,11 +4,9 @@ The settings are the resolved config as a dictionary; this file does not know ho
 """
 
 import gc
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +18,47 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
-from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, run_cell
+from benchmarks.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, outcome_of
+from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, longest_request, run_cell
 from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
 from benchmarks.prompts import Prompt, render, template_source
 from benchmarks.records import RunFolder
 from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
-from goose.engine.lm import ATTENTIONS, TreeLM
+from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
 
 # A text of no dataset, so that warming up never sees a measured prompt.
 WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volume(width, height, depth):\n    return "
 
 Makers = Callable[[dict[str, dict]], dict[str, Callable]]
-_WHERE = ("runs_dir", "grid")  # settings that say where a cell is kept, not what it is
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which cell of a grid this is, for the display of its progress."""
-
-    number: int  # from 0
-    n_cells: int
-
-
-def config_hash(settings: dict[str, Any], methods: dict[str, dict]) -> str:
-    """By which a grid finds a cell again: equal for equal settings, wherever the cell is kept."""
-    what = {key: value for key, value in settings.items() if key not in _WHERE}
-    canonical = json.dumps({"config": what, "methods": methods}, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None = None) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
+    if settings["model"].get("weights") == "random":
+        raise UserError(
+            "model.weights=random: what random weights accept means nothing, so a run needs pretrained ones; leave "
+            "weights=pretrained, or time the shape with scripts/measure_cost.py or scripts/replay.py --time-on"
+        )
     made = makers(methods)
     loaded, lm, prompts, header = _prepare(settings)
     own = {"config": header.pop("config"), "methods": methods, "config_hash": config_hash(settings, methods)}
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
     folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
     return _run(folder, loaded, lm, prompts, made, place)
+
+
+def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None) -> Outcome:
+    """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
+    folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
+    found = find(folder, key)
+    if found is not None and RunFolder.open(found).is_complete:
+        print(f"complete, not run again: {found}")
+        return outcome_of(found, skipped=True)
+    status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
+    run = find(folder, key)
+    return Outcome(INTERRUPTED, "interrupted", run.name) if status == INTERRUPTED else outcome_of(run, skipped=False)
 
 
 def resume(path: str, makers: Makers, place: Place | None = None) -> int:
@@ -95,6 +95,9 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     attention = settings["attention"]
     if attention not in ATTENTIONS:
         raise UserError(f"attention={attention} cannot apply a tree mask; choose one of {', '.join(ATTENTIONS)}")
+    engine = settings["engine"]
+    if engine not in ("auto", *ENGINES):
+        raise UserError(f"engine={engine} is unknown; choose auto, {', '.join(ENGINES)}")
     data_config = dict(settings["dataset"])
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
@@ -107,12 +110,16 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         raise UserError(f"dataset: {error}") from error
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
     loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
-    lm = TreeLM(loaded.model, attention=attention)
+    try:
+        lm = TreeLM(loaded.model, engine=engine, attention=attention)
+    except ValueError as error:
+        raise UserError(str(error)) from error
     prompts = [_cell_prompt(item, loaded.tokenizer, style, frame) for item in dataset.items]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": {**settings, "prompt_style": style, "max_new_tokens": max_new_tokens},
         "model": model,
+        "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
         "chat_template": template_source(loaded.tokenizer, style),
@@ -159,6 +166,8 @@ def _run(
         console.print(f"notice: {notice}", markup=False)
     n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
     warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+    n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
+    lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
     with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
         try:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
@@ -168,7 +177,7 @@ def _run(
     if interrupted:
         folder.close()
         console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
-        return 130
+        return INTERRUPTED
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
     table = cell_table(folder.header, lines, found)

@@ -77,6 +77,7 @@ class DraftFiller:
     """
 
     source = DRAFT_MODEL
+    top_k = 0  # the draft model speaks for itself: no row of the target's is kept
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class DraftFiller:
         if n_proposed < 1 or (head_size is not None and head_size < 1):
             raise UserError(f"n_proposed and head_size must be at least 1, got {n_proposed} and {head_size}")
         self.target, self.draft = target, draft or DraftChoice()
-        self.n_proposed = self.top_k = n_proposed
+        self.n_proposed = self.width = n_proposed
         self.head_size = head_size
         self.device = resolve_device(device)
         self.dtype = resolve_dtype(target, self.device, dtype)

@@ -1,10 +1,11 @@
-"""A grid: cells under one name, each run once, whatever becomes of the others.
+"""A grid's folder: the runs of many cells under one name, what was planned, and what became of each cell.
 
-A cell is found again by the hash of its settings: complete, it is skipped; torn, it is resumed. What became of every
-cell is kept beside the runs, so that a failed one does not disappear. This file neither chooses nor launches cells
-(Hydra's sweeper and launchers do), and does not know what a cell measures.
+A cell is found again by the hash of its settings, so that a complete one is skipped and a torn one finished; outcomes
+are kept beside the runs, so that a failed cell does not disappear. This file neither chooses nor launches cells
+(Hydra's sweeper and launchers do) nor runs them (cell.py).
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -15,12 +16,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cell
 from benchmarks.errors import UserError
 from benchmarks.records import CELL, RUN, write_atomically
 
 PLAN, OUTCOMES = "plan.json", "outcomes"  # in the grid's folder, beside its run folders
 COMPLETE, PROBLEMS, FAILED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
+_WHERE = ("runs_dir", "grid")  # settings that say where a cell is kept, not what it is
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of the planned cells one is."""
+
+    number: int  # from 0
+    n_cells: int
 
 
 @dataclass(frozen=True)
@@ -62,10 +71,17 @@ def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:
     write_atomically(folder / PLAN, {"started": time.time(), "cells": [list(overrides) for overrides in cells]})
 
 
-def place(folder: Path, number: int) -> cell.Place | None:
+def config_hash(settings: dict[str, Any], methods: dict[str, dict]) -> str:
+    """Equal for equal settings, wherever the cell is kept."""
+    what = {key: value for key, value in settings.items() if key not in _WHERE}
+    canonical = json.dumps({"config": what, "methods": methods}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def place(folder: Path, number: int) -> Place | None:
     """Which of the planned cells this is; None where no plan was written."""
     planned = _planned(folder)
-    return cell.Place(number, len(planned)) if number < len(planned) else None
+    return Place(number, len(planned)) if number < len(planned) else None
 
 
 def find(folder: Path, config_hash: str) -> Path | None:
@@ -74,23 +90,10 @@ def find(folder: Path, config_hash: str) -> Path | None:
     return max(found, key=lambda run: ((run / RUN).exists(), run.name), default=None)
 
 
-def run_once(settings: dict[str, Any], methods: dict[str, dict], makers: cell.Makers, at: cell.Place | None) -> Outcome:
-    """Runs the cell, finishes it, or leaves it as it is. Raises what a cell raises."""
-    folder = grid_folder(settings["runs_dir"], settings["grid"])
-    config_hash = cell.config_hash(settings, methods)
-    found = find(folder, config_hash)
-    skipped = found is not None and (found / RUN).exists()
-    if skipped:
-        status = PROBLEMS if _read(found / RUN).get("problems") else COMPLETE
-        print(f"complete, not run again: {found}")
-    elif found is not None:
-        status = cell.resume(str(found), makers, at)
-    else:
-        status = cell.start(settings, methods, makers, at)
-    run = find(folder, config_hash)
+def outcome_of(run: Path, skipped: bool) -> Outcome:
+    """Of a complete run folder."""
     problems = _read(run / RUN).get("problems", [])
-    reason = "interrupted" if status == INTERRUPTED else "; ".join(problems) or None
-    return Outcome(status, reason, run.name, skipped)
+    return Outcome(PROBLEMS if problems else COMPLETE, "; ".join(problems) or None, run.name, skipped)
 
 
 def record(folder: Path, number: int, outcome: Outcome) -> None:
@@ -120,21 +123,36 @@ def states(folder: Path) -> list[CellState]:
 
 def summary(folder: Path) -> tuple[int, str]:
     """The worst exit status of the planned cells, and a text that names every cell that is not simply complete."""
-    cells = states(folder)
-    varied = {override for c in cells for override in c.overrides if not all(override in d.overrides for d in cells)}
-    lines, counts = [], {"complete": 0, "complete before": 0, "with problems": 0, "failed": 0}
-    for number, c in enumerate(cells, start=1):
-        outcome = c.outcome or Outcome(FAILED, "no outcome was recorded; its process was killed, or the disk is full")
-        if outcome.status == COMPLETE:
-            counts["complete before" if outcome.skipped else "complete"] += 1
-            continue
-        kind = "with problems" if outcome.status == PROBLEMS else "failed"
-        counts[kind] += 1
-        label = " ".join(override for override in c.overrides if override in varied)
-        lines.append(f"cell {number} {kind} ({label or 'the only one'}): {outcome.reason}")
+    outcomes = [state.outcome for state in states(folder)]
+    worst = max((FAILED if outcome is None else outcome.status for outcome in outcomes), default=COMPLETE)
+    counts = dict.fromkeys(("complete", "complete before", "with problems", "failed", "not run"), 0)
+    for outcome in outcomes:
+        counts[_kind(outcome)] += 1
     counted = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
-    worst = max((FAILED if c.outcome is None else c.outcome.status for c in cells), default=COMPLETE)
-    return worst, "\n".join([f"grid {folder}: {len(cells)} cells: {counted}", *lines])
+    return worst, "\n".join([f"grid {folder}: {len(outcomes)} cells: {counted}", *remarks(folder)])
+
+
+def remarks(folder: Path) -> list[str]:
+    """A sentence on every planned cell that is not simply complete."""
+    cells = states(folder)
+    shared = {override for cell in cells for override in cell.overrides if all(override in c.overrides for c in cells)}
+    found = []
+    for number, cell in enumerate(cells, start=1):
+        kind = _kind(cell.outcome)
+        if kind.startswith("complete"):
+            continue
+        label = " ".join(override for override in cell.overrides if override not in shared)
+        reason = "its process was killed, or the disk is full" if cell.outcome is None else cell.outcome.reason
+        found.append(f"cell {number} {kind} ({label or 'the only one'}): {reason}")
+    return found
+
+
+def _kind(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not run"
+    if outcome.status == COMPLETE:
+        return "complete before" if outcome.skipped else "complete"
+    return "with problems" if outcome.status == PROBLEMS else "failed"
 
 
 def _planned(folder: Path) -> list[list[str]]:

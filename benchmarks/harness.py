@@ -8,13 +8,20 @@ and knows no text: how a later turn is asked is the prompt's own function.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
-from benchmarks.prompts import Prompt
 from benchmarks.records import RunFolder
 from goose.engine.decode import Drafter, Generation, decode
 from goose.engine.verify import Sampling
 
 BASELINE = "ar"
+
+
+class Asked(Protocol):
+    """A turn as it is asked: a rendered prompt."""
+
+    ids: tuple[int, ...]
+    text_sha256: str
 
 
 class NoAnswer(RuntimeError):
@@ -31,7 +38,7 @@ class CellPrompt:
     group: str | None = None  # of the dataset: MT-Bench's category, Spec-Bench's task
     n_turns: int = 1
     # Output ids of the turns before -> the next turn's prompt; None where there is one turn.
-    follow_up: Callable[[Sequence[Sequence[int]]], Prompt] | None = None
+    follow_up: Callable[[Sequence[Sequence[int]]], Asked] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class Turns:
 
     def __init__(self, lines: Iterable[dict] = ()):
         self._answers: dict[tuple[str, int], list[int]] = {}
-        self._asked: dict[tuple[str, int], Prompt | CellPrompt] = {}
+        self._asked: dict[tuple[str, int], Asked] = {}
         for line in lines:
             self.saw(line)
 
@@ -92,7 +99,7 @@ class Turns:
         if line["method"] == BASELINE and line["repeat"] == 0 and line["error"] is None:
             self._answers[line["prompt_id"], line["turn"]] = line["output_ids"]
 
-    def asked(self, prompt: CellPrompt, turn: int) -> Prompt | CellPrompt:
+    def asked(self, prompt: CellPrompt, turn: int) -> Asked:
         """Ids and hash of the turn. Raises NoAnswer, and whatever the prompt's template raises."""
         if turn == 0:
             return prompt
@@ -115,9 +122,22 @@ def asked_ids(prompts: Sequence[CellPrompt], lines: Sequence[dict]) -> dict[tupl
     return found
 
 
+def longest_request(prompts: Sequence[CellPrompt], max_new_tokens: int) -> int:
+    """Tokens of the longest context that any turn may reach: what it is asked with, and an answer to every turn so far.
+
+    Counted with empty answers and their most tokens on top; a text read back may have a few more.
+    """
+    longest = 0
+    for prompt in prompts:
+        for turn in range(prompt.n_turns):
+            asked = prompt if turn == 0 else prompt.follow_up([()] * turn)
+            longest = max(longest, len(asked.ids) + (turn + 1) * max_new_tokens)
+    return longest
+
+
 @dataclass(frozen=True)
 class Job:
-    prompt: CellPrompt
+    prompt: CellPrompt  # a Recording in a timed replay: only its id and n_turns are read here
     turn: int
     method: str
     repeat: int
@@ -164,11 +184,13 @@ def _measure(lm, job: Job, turns: Turns, drafter: Drafter, settings: Settings) -
     except Exception as error:  # of the model, the device or a drafter: it fails one prompt, not the cell
         # A failed prompt is a line without timings, never a line with somebody else's.
         return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    return {**line, "error": None, **_recorded(generation)}
+    return {**line, "error": None, **recorded(generation, drafter)}
 
 
-def _recorded(generation: Generation) -> dict:
+def recorded(generation: Generation, drafter: Drafter) -> dict:
+    """What a line keeps of a decoded request, in plain values."""
     steps = generation.steps
+    expected = getattr(drafter, "expected", None)  # E(A) of each tree, of drafters that know it
     seconds = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
     return {
         "output_ids": generation.output_ids,
@@ -183,6 +205,7 @@ def _recorded(generation: Generation) -> dict:
             "tokens": [tree.tokens.tolist() for tree in steps.trees],
             "parents": [tree.parents.tolist() for tree in steps.trees],
             "sources": [tree.sources.tolist() for tree in steps.trees],
+            **({} if expected is None else {"expected": [round(e, 4) for e in expected]}),
             **{name: [round(s, 7) for s in getattr(steps, name)] for name in seconds},
         },
     }

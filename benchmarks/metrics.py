@@ -4,12 +4,13 @@ A `turn` is one recorded line without an error. The words are the glossary's: a 
 prefill; emitted counts what a step added to the output after cutting; node counts include the root.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.stats import bootstrap
 
+from benchmarks.tree_counts import ACCEPTED, DRAFTED, TESTED, sizes_and_chains, trees_of
 from goose.engine.tree import ROOT, SOURCE_NAMES
 
 UNSTABLE_SPREAD = 0.05
@@ -80,13 +81,25 @@ def speed_up_interval(turns: Turns, baseline: Turns, seed: int = 0) -> tuple[flo
     ratios = (columns[0] / columns[1]) / (columns[2] / columns[3]) if len(columns[0]) > 1 else np.zeros(1)
     if np.ptp(ratios) == 0:  # below two prompts, or all alike: no spread to resample
         return None
+    low, high = bootstrap_interval(columns, seed)
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: int = 5000) -> tuple:
+    """95 % interval of (sum e / sum s) / (sum e0 / sum s0): low, high.
+
+    columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
+    are samples of their own, with the same resampled places.
+    """
+    from scipy.stats import bootstrap  # imported late: the other metrics need numpy alone, and it takes a second
 
     def statistic(e, s, e0, s0, axis=-1):
         return (e.sum(axis) / s.sum(axis)) / (e0.sum(axis) / s0.sum(axis))
 
-    result = bootstrap(columns, statistic, paired=True, vectorized=True, n_resamples=5000, method="BCa", rng=seed)
-    low, high = result.confidence_interval
-    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+    result = bootstrap(
+        columns, statistic, paired=True, vectorized=True, n_resamples=n_resamples, method="BCa", rng=seed
+    )
+    return result.confidence_interval
 
 
 def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -131,19 +144,20 @@ def tau(turns: Turns) -> float | None:
 
 def nodes_per_step(turns: Turns) -> tuple[float | None, int]:
     """Mean and maximum number of tree nodes a step, root included."""
-    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
-    return ratio(sum(n_nodes), len(n_nodes)), max(n_nodes, default=0)
+    trees = [trees_of(turn) for turn in turns]
+    mean = ratio(sum(t.n_nodes for t in trees), sum(t.n_steps for t in trees))
+    return mean, max((t.max_nodes for t in trees), default=0)
 
 
 def empty_draft_share(turns: Turns) -> float | None:
     """Share of steps whose tree was the root alone."""
-    n_nodes = [len(tokens) for tokens in steps(turns, "tokens")]
-    return ratio(n_nodes.count(1), len(n_nodes))
+    trees = [trees_of(turn) for turn in turns]
+    return ratio(sum(t.n_empty for t in trees), sum(t.n_steps for t in trees))
 
 
 @dataclass(frozen=True)
-class SourceCounts:
-    """Nodes of one source over all steps. Tested: the parent was accepted. The root and the bonus are in none."""
+class NodeCounts:
+    """Nodes of one kind over all steps. Tested: the parent was accepted. The root and the bonus are in none."""
 
     drafted: int = 0
     tested: int = 0
@@ -160,22 +174,15 @@ class SourceCounts:
         return ratio(self.accepted, self.tested)
 
 
-def acceptance_by_source(turns: Turns) -> dict[str, SourceCounts]:
+def acceptance_by_source(turns: Turns) -> dict[str, NodeCounts]:
     """Drafted, tested and accepted nodes a source: p_s of the context, p_t of the adjacency table, two ways each."""
-    n_sources = len(SOURCE_NAMES)
-    counts = np.zeros((3, n_sources), dtype=np.int64)
-    for turn in turns:
-        columns = turn["steps"]
-        names = ("sources", "parents", "path", "emitted")
-        for sources, parents, path, emitted in zip(*(columns[name] for name in names), strict=True):
-            if len(sources) == 1:
-                continue
-            path = path[: emitted + 1]  # nodes behind a stop id or the limit were not accepted into the output
-            sources, parents = np.array(sources[1:]), np.array(parents[1:])
-            accepted = np.isin(np.arange(1, len(sources) + 1), path)
-            for row, nodes in enumerate((sources, sources[np.isin(parents, path)], sources[accepted])):
-                counts[row] += np.bincount(nodes, minlength=n_sources)
-    return {name: SourceCounts(*map(int, counts[:, i])) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
+    counts = sum((trees_of(turn).by_source for turn in turns), np.zeros((3, len(SOURCE_NAMES)), dtype=np.int64))
+    return {name: node_counts(counts[:, i]) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
+
+
+def node_counts(column: np.ndarray) -> NodeCounts:
+    """NodeCounts of int[3], as benchmarks/tree_counts.py counts them."""
+    return NodeCounts(int(column[DRAFTED]), int(column[TESTED]), int(column[ACCEPTED]))
 
 
 def draft_acceptance(turns: Turns) -> float | None:
@@ -197,6 +204,31 @@ def step_milliseconds(turns: Turns) -> dict[str, float]:
     """Median milliseconds a step of each part of a step; empty without steps."""
     columns = {part: steps(turns, part) for part in STEP_PARTS}
     return {part: 1e3 * float(np.median(values)) for part, values in columns.items() if values}
+
+
+HOST_PARTS = ("draft_s", "walk_s", "observe_s")
+
+
+def projected_speed_up(turns: Turns, t: Callable[[int, int, bool], float], *, host: bool = False) -> float | None:
+    """Speed-up of the recorded steps on another machine, whose cost of a forward is t(nodes, context, is_chain).
+
+    Seconds of plain decoding of the same text / seconds of the method: the sum of t(1, L) over the emitted tokens, each
+    at its own context L, over the sum of t(n, L) over the steps. What is left out on both sides: prefill, commits, and
+    the host's own work, unless `host` adds the method's recorded draft, walk and observe seconds (plain decoding has
+    next to none). None without steps.
+    """
+    t = cache(t)
+    plain_s = own_s = 0.0
+    for turn in turns:
+        columns = turn["steps"]
+        n_nodes, is_chain = sizes_and_chains(columns)
+        rows = zip(n_nodes, is_chain, columns["context"], columns["emitted"], strict=True)
+        for n, chain, context, emitted in rows:
+            own_s += t(int(n), int(context), bool(chain))
+            plain_s += sum(t(1, int(context) + i, True) for i in range(int(emitted)))
+        if host:
+            own_s += sum(sum(columns[part]) for part in HOST_PARTS)
+    return ratio(plain_s, own_s)
 
 
 # --- losslessness ----------------------------------------------------------------------------------------------------

@@ -4,35 +4,37 @@ It sets no generation parameter and does not know how a model is decoded; which 
 engine's knowledge (`goose.engine.lm.refusal`)."""
 
 import hashlib
+import json
 import re
 import reprlib
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
+import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
 from benchmarks.errors import UserError, first_line
+from benchmarks.hub import LOCAL_COPY, cached_commit, probe
+from benchmarks.shapes import random_model
 from goose.engine.lm import refusal
 
+CONF = Path(__file__).resolve().parents[1] / "conf" / "model"
 SOURCES = ("hub", "embedded", "tiny")
+WEIGHTS = ("pretrained", "random")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-HUB_TIMEOUT_S = 3.0  # per network operation
-HUB_DEADLINE_S = 6.0  # for the whole probe: name resolution and dropped packets ignore the timeout above
-LOCAL_COPY = "pass model.path=FOLDER with a local copy"
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs."""
+    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs.
+
+    weights: "pretrained" takes the model's own; "random" makes them up at its `shape` (benchmarks/shapes.py), which
+    needs no files: for timing alone, since what such a model writes means nothing.
+    """
 
     name: str
     source: str
@@ -41,8 +43,12 @@ class ModelSpec:
     gpu_dtype: str = "float16"
     cpu_dtype: str = "float32"
     device_map: str | None = None
+    shape: dict[str, Any] | None = field(default=None, hash=False)
+    weights: str = "pretrained"
 
     def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise UserError(f"model.weights is {self.weights!r}; choose one of {', '.join(WEIGHTS)}")
         if self.source not in SOURCES:
             raise UserError(f"model.source is {self.source!r}; choose one of {', '.join(SOURCES)}")
         if self.source == "hub" and not (self.hub_id or self.path):
@@ -53,10 +59,11 @@ class ModelSpec:
 class LoadedModel:
     """A model and where it came from. Everything but the first two fields is text, ready for a record.
 
-    source    hub id, folder, "embedded" or "random:tiny"
+    tokenizer None with random weights at a shape
+    source    hub id, folder, "embedded" or "random:<name>"
     revision  "hub:<commit>" when known; "gguf-sha256:<hash>" of the embedded model's origin; else
               "files-sha256:<hash>" over config.json and the weight files' names and sizes (never their content), or
-              "weights-sha256:<hash>" of random weights
+              "weights-sha256:<hash>" of tiny's; "shape-sha256:<hash>" of random weights at a shape
     weights   "pretrained" | "random"
     """
 
@@ -68,6 +75,23 @@ class LoadedModel:
     weights: str
     dtype: str
     device: str
+
+
+def spec_named(name: str, **changes: Any) -> ModelSpec:
+    """The spec of conf/model/NAME.yaml with `changes` to its fields, for scripts that need no other setting."""
+    known = {f.name for f in fields(ModelSpec)}  # a model's file also says how it is asked
+    return ModelSpec(**{key: value for key, value in (_read_conf(name) | changes).items() if key in known})
+
+
+def _read_conf(name: str) -> dict[str, Any]:
+    """conf/model/NAME.yaml over the files that its `defaults` name."""
+    file = CONF / f"{name}.yaml"
+    if not file.is_file():
+        names = ", ".join(sorted(other.stem for other in CONF.glob("*.yaml")))
+        raise UserError(f"there is no model {name!r}; conf/model has {names}")
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    below = [_read_conf(base) for base in own.pop("defaults", []) if base != "_self_"]
+    return {key: value for one in [*below, own] for key, value in one.items()}
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,8 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     """device: auto | cpu | cuda | cuda:N. dtype: auto (the spec's, by device) | float32 | float16 | bfloat16."""
     device = resolve_device(device)
     dtype = resolve_dtype(spec, device, dtype)
+    if spec.weights == "random":
+        return _load_random(spec, device, dtype)
     is_tiny = spec.source == "tiny" and not spec.path
     if spec.device_map and (is_tiny or device == "cpu"):
         raise UserError(f"model.device_map spreads a checkpoint over GPUs, not {spec.name} on {device}; leave it unset")
@@ -96,6 +122,18 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") ->
     model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
     revision = f"hub:{location.commit}" if location.commit else _folder_revision(location)
     return LoadedModel(model, tokenizer, spec.name, location.source, revision, "pretrained", dtype, device)
+
+
+def _load_random(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
+    if spec.shape is None:
+        raise UserError(f"model {spec.name} has no shape in its file, so weights=random has nothing to fill; add one")
+    for key in ("path", "device_map"):
+        if getattr(spec, key):
+            raise UserError(f"model.{key} places a checkpoint, and weights=random has none; leave one of them unset")
+    model = random_model(spec.shape, device, DTYPES[dtype])
+    digest = hashlib.sha256(json.dumps(spec.shape, sort_keys=True).encode()).hexdigest()
+    source, revision = f"random:{spec.name}", f"shape-sha256:{digest}"
+    return LoadedModel(model, None, spec.name, source, revision, "random", dtype, device)
 
 
 def load_tokenizer(spec: ModelSpec) -> Any:
@@ -144,66 +182,8 @@ def _locate(spec: ModelSpec) -> _Location:
         return _Location(str(folder), str(folder), local_only=True)
     if spec.source == "embedded":
         return _Location(str(ensure_embedded()), "embedded", local_only=True)
-    cached = _cached_commit(spec.hub_id)
-    return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or _probe_hub(spec.hub_id))
-
-
-def _cached_commit(hub_id: str) -> str | None:
-    """The commit whose whole copy (config, weights, tokenizer) lies in the hub's own cache; no network is asked."""
-    config = try_to_load_from_cache(hub_id, "config.json")
-    if not isinstance(config, str):
-        return None
-    folder = Path(config).parent  # .../snapshots/<commit>
-    has_tokenizer = any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-    has_weights = any(_weights_whole(folder, stem) for stem in ("model.safetensors", "pytorch_model.bin"))
-    return folder.name if has_tokenizer and has_weights else None
-
-
-def _weights_whole(folder: Path, stem: str) -> bool:
-    index = folder / f"{stem}.index.json"
-    if not index.is_file():
-        return (folder / stem).is_file()
-    shards = set(re.findall(r'"([^"/]+\.(?:safetensors|bin))"', index.read_text()))
-    return bool(shards) and all((folder / shard).is_file() for shard in shards)
-
-
-def _probe_hub(hub_id: str) -> str:
-    """The commit, from one short request: transformers' own retries take minutes to admit that there is no hub."""
-    absent = "is not in the local hub cache and"
-    if is_offline_mode():
-        raise UserError(f"{hub_id} {absent} offline mode is on; {LOCAL_COPY}, or unset HF_HUB_OFFLINE")
-    url = hf_hub_url(hub_id, "config.json")
-    try:
-        return _within(HUB_DEADLINE_S, lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S)).commit_hash
-    except GatedRepoError as error:  # a RepositoryNotFoundError too, so it comes first
-        cause, why, way = error, "is gated", "accept its licence on its hub page and run `hf auth login`"
-    except RepositoryNotFoundError as error:
-        cause, why, way = error, "is not on the hub, or is private", "check model.hub_id, or run `hf auth login`"
-    except EntryNotFoundError as error:
-        cause, why, way = error, "has no config.json on the hub", "choose a repository in Hugging Face format"
-    except Exception as error:  # the HTTP library under huggingface_hub, and so its base class, differs by version
-        cause, why = error, f"{absent} the hub cannot be reached ({first_line(error)})"
-        way = "check the network (and `hf auth login` for gated models)"
-        if (status := getattr(getattr(error, "response", None), "status_code", None)) in (401, 403):
-            why, way = f"is refused by the hub (HTTP {status})", "run `hf auth login` with an account that may read it"
-    raise UserError(f"{hub_id} {why}; {LOCAL_COPY}, or {way}") from cause
-
-
-def _within(deadline_s: float, call: Callable[[], Any]) -> Any:
-    future: Future = Future()
-
-    def attempt() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
-
-    # A bare daemon thread: an executor would wait at exit for the call that never returns.
-    threading.Thread(target=attempt, daemon=True).start()
-    try:
-        return future.result(deadline_s)
-    except TimeoutError as error:
-        raise TimeoutError(str(error) or f"no answer within {deadline_s:.0f} s") from error
+    cached = cached_commit(spec.hub_id)
+    return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or probe(spec.hub_id))
 
 
 def _pin(location: _Location) -> dict[str, Any]:
@@ -289,10 +269,10 @@ def generation_notice(model: Any) -> str | None:
     config = getattr(model, "generation_config", None)
     fields = _ZERO_IS_NEUTRAL + _ONE_IS_NEUTRAL + (_ONLY_WHEN_SAMPLING if getattr(config, "do_sample", None) else ())
     found = []
-    for field in fields:
-        value = getattr(config, field, None)
-        if value and not (value == 1 and field in _ONE_IS_NEUTRAL):
-            found.append(f"{field}={reprlib.repr(value)}")
+    for name in fields:
+        value = getattr(config, name, None)
+        if value and not (value == 1 and name in _ONE_IS_NEUTRAL):
+            found.append(f"{name}={reprlib.repr(value)}")
     return f"the model's generation_config sets {', '.join(found)}; ignored in every arm" if found else None
 
 

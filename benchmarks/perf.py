@@ -4,15 +4,18 @@ Peers are transformers' own greedy `generate()` and its prompt lookup, on the sa
 asserts any of this; `make perf` prints it and keeps it under results/perf.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
 import torch
+from transformers import DynamicCache
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
+from benchmarks.cost import bushy_tree
 from benchmarks.errors import UserError
 from goose.drafter import GooseDrafter
 from goose.engine.cache import TreeCache
@@ -86,6 +89,53 @@ def method_arms(lm: TreeLM, stop_ids) -> dict[str, Callable]:
         "goose context only": decode_arm(lm, GooseDrafter(use_adjacency=False), stop_ids),
         "goose strict": decode_arm(lm, GooseDrafter(), stop_ids),
     }
+
+
+def verify_ms(
+    model, lm: TreeLM, ids: Sequence[int], sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64), repeats: int = 15
+) -> dict[int, dict[str, float]]:
+    """n -> median milliseconds of a forward of n tree nodes behind `ids`: the stock model's, the same engine's without
+    stand-ins, and ours; interleaved.
+
+    Stock: transformers' own forward with its own cache, position ids and an additive tree mask.
+    """
+    trees = {n: bushy_tree(n, range(n)) for n in sizes}
+    lms = {"eager": TreeLM(model, engine="eager"), "ours": lm}
+    for one in lms.values():
+        one.prefill(ids, reserve=max(sizes))
+    scorers = {"stock": stock_scorer(model, ids), **{name: one.score for name, one in lms.items()}}
+    times = {(name, n): [] for name in scorers for n in sizes}
+    for repeat in range(repeats + 1):
+        for n, tree in trees.items():
+            for name, score in scorers.items():
+                start = perf_counter()
+                score(DraftTree(tree.tokens, tree.parents, tree.sources, tree.scores))
+                if repeat:
+                    times[name, n].append(perf_counter() - start)
+    return {n: {name: 1e3 * median(times[name, n]) for name in scorers} for n in sizes}
+
+
+def stock_scorer(model, ids: Sequence[int]) -> Callable[[DraftTree], torch.Tensor]:
+    """Logits [n, V] of a tree behind `ids` by the unmodified model."""
+    argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    cache = DynamicCache(config=model.config)
+    with torch.inference_mode():
+        model(input_ids=torch.tensor([ids]), use_cache=True, **{argument: cache})
+
+    @torch.inference_mode()
+    def score(tree: DraftTree) -> torch.Tensor:
+        mask = torch.zeros((tree.n_nodes, len(ids) + tree.n_nodes), dtype=model.dtype)
+        mask[:, len(ids) :].masked_fill_(torch.from_numpy(~tree.ancestor_mask), -torch.inf)
+        logits = model(
+            input_ids=torch.from_numpy(tree.tokens)[None],
+            position_ids=torch.from_numpy(len(ids) + tree.depths)[None],
+            attention_mask=mask[None, None],
+            **{argument: cache},
+        ).logits[0]
+        cache.crop(-tree.n_nodes)
+        return logits
+
+    return score
 
 
 def host_work_ms(lm: TreeLM, prompts: Sequence[Sequence[int]], n_new: int, node_budget: int = 60) -> dict[str, float]:

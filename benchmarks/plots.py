@@ -1,4 +1,7 @@
-"""Figures. The only file that imports matplotlib; it draws what it is given and computes no metric."""
+"""Figures of one tree and of the theory, and what all figures share.
+
+The plot*.py files alone import matplotlib. They draw what they are given and compute no metric.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +16,33 @@ from goose.engine.tree import SOURCE_NAMES
 
 # Okabe-Ito colours: told apart by colour-blind readers and in grey.
 SOURCE_COLOURS = {"root": "#000000", "context": "#0072B2", "adjacency": "#E69F00", "draft_model": "#009E73"}
+
+
+PRINTED = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "hatch.linewidth": 0.6,
+    "pdf.fonttype": 42,  # text stays text
+}
+
+
+def save_both(figure, stem: Path) -> list[Path]:
+    """STEM.png and STEM.pdf, the same bytes for the same figure: no date and no version in them."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
+    for file, unstable in zip(files, ("Software", "CreationDate"), strict=True):
+        figure.savefig(file, dpi=200, bbox_inches="tight", pad_inches=0.05, metadata={unstable: None})
+    plt.close(figure)
+    return files
 
 
 def draw_tree(

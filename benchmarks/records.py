@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -62,8 +63,11 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> "RunFolder":
-        """A folder made earlier, to read or to resume. A torn last line is dropped, and `notices` says so."""
+    def open(cls, path: str | os.PathLike, each: Callable[[dict], None] = lambda line: None) -> "RunFolder":
+        """A folder made earlier, to read or to resume. A torn last line is dropped, and `notices` says so.
+
+        `each` is given every complete line as it is read, so that a reader need not hold them all.
+        """
         path = Path(path)
         folder = cls(path, _read_object(path / CELL, "It is not a run folder, or the run was killed before it began."))
         version = folder.header.get("schema_version")
@@ -72,17 +76,21 @@ class RunFolder:
                 f"{path / CELL}: expected schema version {SCHEMA_VERSION}, found {version!r}. "
                 "Read it with the version of the harness that wrote it, or start a new run."
             )
-        complete, folder._size_bytes, n_bytes = _read_turns(path / TURNS)
-        for number, line in enumerate(complete, start=1):
+
+        def take(number: int, line: dict) -> None:
             key = _key(line, f"{path / TURNS}, line {number}")
             if key in folder._keys:
                 raise UserError(f"{path / TURNS}, line {number}: {key} occurs twice. Delete one of the two lines.")
             folder._keys.add(key)
+            each(line)
+
+        folder._size_bytes, n_bytes = _read_turns(path / TURNS, take)
         if folder.is_complete:
-            n_lines = _read_object(path / RUN, "Delete it to resume the run.").get("n_lines")
-            if n_lines != len(complete):
+            n_lines = folder.summary().get("n_lines")
+            if n_lines != len(folder._keys):
+                n_found = len(folder._keys)
                 raise UserError(
-                    f"{path / RUN} says {n_lines} lines, {TURNS} has {len(complete)}: the finished run was changed. "
+                    f"{path / RUN} says {n_lines} lines, {TURNS} has {n_found}: the finished run was changed. "
                     f"Restore {TURNS}, or delete {RUN} to resume the run."
                 )
         elif n_bytes > folder._size_bytes:
@@ -95,7 +103,13 @@ class RunFolder:
 
     def lines(self) -> list[dict]:
         """Every complete line, read from the file: per-step columns of a long run are not kept in memory."""
-        return _read_turns(self.path / TURNS)[0]
+        lines: list[dict] = []
+        _read_turns(self.path / TURNS, lambda number, line: lines.append(line))
+        return lines
+
+    def summary(self) -> dict:
+        """What `finish` wrote, the header included; UserError while the run is not complete."""
+        return _read_object(self.path / RUN, "Delete it to resume the run.")
 
     def done_keys(self) -> set[Key]:
         """(prompt id, turn, method, repeat) of every complete line."""
@@ -168,25 +182,29 @@ class RunFolder:
         self.notices.append(what + ".")
 
 
-def _read_turns(turns: Path) -> tuple[list[dict], int, int]:
-    """The complete lines, their size in bytes, and the size of the file with a torn line that may follow them."""
+def _read_turns(turns: Path, each: Callable[[int, dict], None]) -> tuple[int, int]:
+    """Gives every complete line and its number to `each`; returns their size in bytes, and with a torn line behind."""
+    size_bytes = n_bytes = 0
     with _disk_errors(turns):
-        data = turns.read_bytes() if turns.exists() else b""
-    *ended, tail = data.split(b"\n")
-    lines: list[dict] = []
-    size_bytes = 0
-    for number, raw in enumerate(ended, start=1):
-        try:
-            lines.append(_parse_object(raw))
-        except ValueError as error:
-            if number == len(ended) and not tail:  # torn all the same: blocks of a crashed disk can come back blank
-                break
-            raise UserError(
-                f"{turns}, line {number} is not a JSON object ({error}), and more follows it, so it was not torn by a "
-                "killed run. Repair or delete that line, or start a new run."
-            ) from error
-        size_bytes += len(raw) + 1
-    return lines, size_bytes, len(data)
+        if not turns.exists():
+            return 0, 0
+        with open(turns, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                n_bytes += len(raw)
+                if not raw.endswith(b"\n"):
+                    break
+                try:
+                    line = _parse_object(raw)
+                except ValueError as error:
+                    if not file.read(1):  # torn all the same: blocks of a crashed disk can come back blank
+                        break
+                    raise UserError(
+                        f"{turns}, line {number} is not a JSON object ({error}), and more follows it, so it was not "
+                        "torn by a killed run. Repair or delete that line, or start a new run."
+                    ) from error
+                each(number, line)
+                size_bytes = n_bytes
+    return size_bytes, n_bytes
 
 
 def _key(line: dict, where: str) -> Key:

@@ -1,74 +1,24 @@
 """Replays recorded answers through context-only drafters: exact step counts, no model.
 
-Greedy decoding writes the same text whatever is drafted, so a recorded answer decides every verdict: the target's token
-after a node is the recorded one while the path to the node equals the recording. That holds for drafters that look at
-the context alone; those that learn from the target's scores (top_k > 0) are refused, since a recording has none. Knows
-no model, no tokenizer, no configuration and no clock: it counts steps, not seconds.
+A recorded answer decides every verdict (benchmarks/recordings.py). That holds for drafters that look at the context
+alone; those that learn from the target's scores (top_k > 0) are refused, since a recording has none. Knows no model, no
+tokenizer, no configuration and no clock: it counts steps, not seconds (benchmarks/forced.py times them).
 """
 
-import gzip
-import json
-from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks import metrics
+from benchmarks.cost_curve import CostCurve
 from benchmarks.errors import UserError
+from benchmarks.recordings import Recording, recorded_next_tokens, refuse_learner
 from benchmarks.tables import CellTable, number
 from goose.engine.decode import Drafter, Prefill
-from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, walk
 
-SPEC_BENCH = "spec_bench"
 STARTS = ("prefill", "prompt")
-OFF_RECORD = -1  # "the target's token" where the recording does not say: no node carries it
-FIELDS = ("id", "dataset", "category", "turn", "prompt_ids", "output_ids")
-
-
-@dataclass(frozen=True)
-class Recording:
-    """One recorded turn in the model's own token ids."""
-
-    id: str
-    dataset: str
-    category: str
-    turn: int
-    prompt_ids: list[int]
-    output_ids: list[int]  # a stop id that ended it is part of it
-
-    @property
-    def in_spec_bench(self) -> bool:
-        """Spec-Bench is MT-Bench (both turns), GSM8K as `math_reasoning`, and four sets of its own."""
-        return self.dataset in ("mt_bench", "spec_bench_other") or self.category == "math_reasoning"
-
-
-def load_recordings(path: Path, dataset: str | None = None, limit: int | None = None) -> list[Recording]:
-    """The turns of a `.jsonl.gz` file, of one dataset (or of `spec_bench`) when asked, the first `limit` of them."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            turns = [Recording(**{name: line[name] for name in FIELDS}) for line in map(json.loads, lines)]
-    except OSError as error:
-        raise UserError(f"{path} cannot be read as a gzip file of recorded turns: {error}") from error
-    except (KeyError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} holds lines that are not recorded turns ({', '.join(FIELDS)}): {error!r}") from error
-    names = sorted({turn.dataset for turn in turns})
-    if dataset is not None:
-        turns = [turn for turn in turns if (turn.in_spec_bench if dataset == SPEC_BENCH else turn.dataset == dataset)]
-    if not turns:
-        raise UserError(f"{path} holds no turn of dataset {dataset!r}; it has {', '.join(names) or 'none at all'}")
-    empty = [turn.id for turn in turns if not turn.prompt_ids or not turn.output_ids]
-    if empty:
-        raise UserError(f"{path}: turn {empty[0]} has no prompt or no output")
-    return turns[:limit]
-
-
-def usual_stop_ids(recordings: Sequence[Recording]) -> frozenset[int]:
-    """The id that ends most recordings; none when no id ends most of them (the others were cut at their limit)."""
-    (token, n_ends), *_ = Counter(recording.output_ids[-1] for recording in recordings).most_common(1)
-    return frozenset([token] if 2 * n_ends > len(recordings) else [])
+TREE_COLUMNS = ("tokens", "parents", "sources")
 
 
 def replay(
@@ -86,21 +36,12 @@ def replay(
     """
     if start not in STARTS:
         raise ValueError(f"start must be one of {STARTS}, got {start!r}")
-    if drafter.top_k > 0:
-        raise UserError(f"{method} learns from the target's scores, which a recording does not hold; run it on a model")
+    refuse_learner(method, drafter)
     stop, n_given = frozenset(stop_ids), int(start == "prefill")
     return [
-        {
-            "prompt_id": recording.id,
-            "turn": recording.turn,
-            "method": method,
-            "repeat": 0,
-            "error": None,
-            "dataset": recording.dataset,
-            "category": recording.category,
-            "output_ids": recording.output_ids,
-            "steps": _steps(recording, drafter, node_budget, stop, n_given),
-        }
+        recording.line(
+            method, output_ids=recording.output_ids, steps=_steps(recording, drafter, node_budget, stop, n_given)
+        )
         for recording in recordings
     ]
 
@@ -110,7 +51,7 @@ def _steps(
 ) -> dict[str, list]:
     """The columns of the steps that write the output behind its first `n_given` tokens."""
     prompt, output = recording.prompt_ids, recording.output_ids
-    columns: dict[str, list] = {name: [] for name in ("emitted", "path", "tokens", "parents", "sources")}
+    columns: dict[str, list] = {name: [] for name in ("context", "emitted", "path", *TREE_COLUMNS)}
     drafter.begin(list(prompt), Prefill(output[0], stop_ids, _no_scores))
     context = [*prompt, *output[:n_given]]
     n_done = n_given
@@ -118,6 +59,7 @@ def _steps(
         tree = drafter.draft(context, node_budget)
         next_ids = recorded_next_tokens(tree, output[n_done:])
         verdict = walk(tree, next_ids)
+        columns["context"].append(len(context) - 1)  # committed tokens before the step
         emitted = output[n_done : n_done + len(verdict.path)]  # accepted nodes + bonus, cut at the recording's end
         context += emitted
         n_done += len(emitted)
@@ -125,23 +67,9 @@ def _steps(
             drafter.observe(tree, verdict, _unscored(next_ids))
         columns["emitted"].append(len(emitted))
         columns["path"].append(verdict.path)
-        for name in ("tokens", "parents", "sources"):
+        for name in TREE_COLUMNS:
             columns[name].append(getattr(tree, name).tolist())
     return columns
-
-
-def recorded_next_tokens(tree: DraftTree, continuation: Sequence[int]) -> list[int]:
-    """n: the target's token after each node of `tree`, whose root is followed by `continuation` in the recording."""
-    next_ids = [OFF_RECORD] * tree.n_nodes
-    next_ids[0] = continuation[0]
-    depth = {0: 0}  # nodes whose path equals the recording
-    pairs = zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
-    for node, (parent, token) in enumerate(pairs):
-        if parent in depth and token == next_ids[parent]:
-            depth[node] = depth[parent] + 1
-            if depth[node] < len(continuation):
-                next_ids[node] = continuation[depth[node]]
-    return next_ids
 
 
 def _unscored(next_ids: list[int]) -> Scored:
@@ -156,9 +84,14 @@ def _no_scores(k: int) -> tuple[np.ndarray, np.ndarray]:
 def replay_table(
     lines: dict[str, list[dict]],  # method -> its lines, the same recordings in each
     conditions: str,
+    curve: CostCurve | None = None,
 ) -> CellTable:
-    """Two blocks: every measure a method, and MAL a dataset and category."""
+    """Two blocks: every measure a method, MAL a dataset and category. With a curve: the speed-up projected onto it."""
     methods = [_method_row(method, turns) for method, turns in lines.items()]
+    if curve is not None:
+        for row, turns in zip(methods, lines.values(), strict=True):
+            row["projected"] = number(metrics.projected_speed_up(turns, curve.seconds), 2, "x")
+        conditions = f"{conditions}\nprojected: speed-up by the {curve.label}, drafting for free"
     groups = dict.fromkeys((line["dataset"], line["category"]) for line in next(iter(lines.values())))
     by_group = [_group_row(group, lines) for group in sorted(groups)]
     return CellTable({"all turns": methods, "MAL by dataset and category": by_group}, conditions, [], [])

@@ -3,7 +3,7 @@
 Numbers come from metrics.py; this file lays them out and says what is missing, failed, broken or unstable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
@@ -104,9 +104,11 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     n_all = len({line["prompt_id"] for line in lines})
     few = f"an interval from {n_prompts} prompts is little more than their range; " if n_prompts < FEW_PROMPTS else ""
     sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
+    engine = header.get("engine", "eager")  # what records without the key were made with
     return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}, attention {config['attention']}) on {env['device']}"
-        f" ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}\n"
+        f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
+        f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
+        f"transformers {env['transformers']}\n"
         f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
         f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
@@ -131,13 +133,17 @@ def rich_tables(table: CellTable) -> list[Table]:
 
 def markdown(table: CellTable) -> str:
     """All blocks and the conditions, as Markdown."""
-    blocks = []
-    for title, rows in table.blocks.items():
-        head = list(rows[0])
-        body = [head, ["---", *["---:"] * (len(head) - 1)], *(list(row.values()) for row in rows)]
-        blocks.append(f"{title}:\n\n" + "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in body))
+    blocks = [
+        f"{title}:\n\n{grid_lines(list(rows[0]), [r.values() for r in rows])}" for title, rows in table.blocks.items()
+    ]
     notes = [f"- {text}" for text in [*table.problems, *table.notices]]
     return "\n\n".join([*blocks, table.conditions.replace("\n", "  \n"), *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def grid_lines(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown grid: its first column to the left, the others to the right."""
+    body = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in body)
 
 
 def _escaped(cell: str) -> str:

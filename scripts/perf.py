@@ -2,13 +2,16 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich import print
 
 from benchmarks import perf
 from benchmarks.datasets import load_dataset
+from benchmarks.device import plain_speed
 from benchmarks.environment import describe
+from benchmarks.machine import measure_machine
 from benchmarks.models import ModelSpec, load_model, stop_ids
 from goose.engine.lm import TreeLM
 
@@ -36,6 +39,9 @@ def main() -> None:
         "pld: generate(prompt_lookup) seconds / ours": ratio(peers, "generate lookup", "ours pld"),
         **{f"{name}: speed-up over plain": ratio(methods, "ours plain", name) for name in list(methods)[1:]},
     }
+    verify = perf.verify_ms(loaded.model, lm, prompts[0])
+    machine = measure_machine(lm.device, lm.dtype)
+    plain = plain_speed(lm, machine.read_bytes_per_s)
     host = perf.host_work_ms(lm, prompts[:4], args.new_tokens)
     commits = {context: perf.commit_us(lm, context) for context in (200, 4000)}
     result = {
@@ -46,12 +52,17 @@ def main() -> None:
             "prompts": f"HumanEval 0 to {args.prompts - 1}, raw",
             "new_tokens": args.new_tokens,
             "repeats": args.repeats,
+            "engine": lm.engine,
         },
         "ratios": ratios,
         "seconds": {name: sum(arm.seconds) for race in (peers, methods) for name, arm in race.items()},
         "equal_outputs": all(
             arm.outputs == peers["ours plain"].outputs for arm in (*peers.values(), *methods.values())
         ),
+        "verify_ms_by_nodes": verify,
+        "verify_over_stock": {n: round(ms["ours"] / ms["stock"], 3) for n, ms in verify.items()},
+        "machine": asdict(machine),
+        "plain": {**asdict(plain), "share_of_limit": round(plain.share_of_limit, 3)},
         "host_ms_per_step_at_60": host,
         "commit_us": commits,
         "commit_4000_over_200": commits[4000] / commits[200],

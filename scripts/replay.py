@@ -1,18 +1,24 @@
-"""Counts steps of context-only drafters on recorded token ids: python scripts/replay.py FILE.jsonl.gz [--budget 60].
+"""Replays recorded token ids through context-only drafters: python scripts/replay.py FILE.jsonl.gz [--budget 60].
 
-No model, no clock. A method is a file of conf/method; --dataset spec_bench takes Spec-Bench's turns of a mixed file.
-"""
+Counts steps, without a clock. --time-on MODEL also times them, the recorded text forced upon that model of conf/model;
+--cost FILE projects the speed-up onto a verify-cost curve. A method is a file of conf/method."""
 
 import argparse
+import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from benchmarks.cost_curve import load_curve
 from benchmarks.errors import UserError
-from benchmarks.replay import STARTS, load_recordings, replay, replay_table, usual_stop_ids
+from benchmarks.models import WEIGHTS, spec_named
+from benchmarks.recordings import load_recordings, usual_stop_ids
+from benchmarks.replay import STARTS, replay, replay_table
+from benchmarks.shape_true import time_on
 from benchmarks.tables import rich_tables
 
 METHODS = Path(__file__).resolve().parents[1] / "conf" / "method"
@@ -25,38 +31,38 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=60, help="most nodes of a tree, root included")
     parser.add_argument("--dataset", help="one dataset of the file, or spec_bench")
     parser.add_argument("--limit", type=int, help="the first N turns")
-    parser.add_argument(
-        "--start",
-        choices=STARTS,
-        default="prefill",
-        help="who writes the first output token: the prefill, as in goose.decode, or a step behind the bare prompt",
-    )
+    parser.add_argument("--start", choices=STARTS, default="prefill", help="what writes the first token (replay())")
+    parser.add_argument("--cost", type=load_curve, help="a verify-cost curve (a file of results/cost) to project onto")
+    parser.add_argument("--time-on", metavar="MODEL", help="time the steps on this model as well")
+    parser.add_argument("--weights", choices=WEIGHTS, default=WEIGHTS[0], help="of that model; random: at its shape")
+    for name in ("--device", "--dtype"):
+        parser.add_argument(name, default="auto", help="of that model")
     args = parser.parse_args()
     for name in ("budget", "limit"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise UserError(f"--{name} must be at least 1, got {value}")
-
     recordings = load_recordings(args.file, args.dataset, args.limit)
     stop_ids = usual_stop_ids(recordings)
-    drafters = {name: make_drafter(name) for name in args.methods.split(",")}
-    lines = {m: replay(recordings, m, drafter, args.budget, stop_ids, args.start) for m, drafter in drafters.items()}
+    makers = {name: partial(make_drafter, name) for name in args.methods.split(",")}
+    lines = {m: replay(recordings, m, make(), args.budget, stop_ids, args.start) for m, make in makers.items()}
     conditions = (
         f"{args.file.name}, {args.dataset or 'all datasets'}, {len(recordings)} turns, B = {args.budget}, "
         f"stop ids {sorted(stop_ids) or 'none'}; MAL: emitted/steps, first token by the {args.start}"
     )
-    table = replay_table(lines, conditions)
-    console = Console()
-    console.print(*rich_tables(table), sep="\n")
-    console.print(table.conditions, highlight=False)
+    tables = [replay_table(lines, conditions, args.cost)]
+    if args.time_on:
+        spec = spec_named(args.time_on, weights=args.weights)
+        options = {"device": args.device, "dtype": args.dtype, "curve": args.cost}
+        tables.append(time_on(spec, recordings, makers, args.budget, stop_ids, lines, **options))
+    for table in tables:
+        Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
 
 
 def method_config(name: str) -> DictConfig:
     """conf/method/NAME.yaml over the files its `defaults` name; the script needs no other group of the config."""
     file = METHODS / f"{name}.yaml"
     if not file.exists():
-        raise UserError(
-            f"there is no method {name!r}; conf/method has {', '.join(sorted(f.stem for f in METHODS.glob('*.yaml')))}"
-        )
+        raise UserError(f"there is no method {name!r}; conf/method has {', '.join(sorted(os.listdir(METHODS)))}")
     own = OmegaConf.load(file)
     bases = [method_config(base) for base in own.pop("defaults", []) if base != "_self_"]
     return OmegaConf.merge(*bases, own)

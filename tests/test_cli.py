@@ -145,6 +145,7 @@ def test_an_error_of_the_user_is_one_line_and_status_2_of_the_process(tmp_path):
         (["attention=flash_attention_2"], "choose one of grouped, sdpa, eager"),
         (["attention=nonsense"], "choose one of grouped, sdpa, eager"),
         (["dtype=int8"], "choose float32"),
+        (["model.weights=random"], "what random weights accept means nothing"),
         (["device=cuda:99"], "device=cpu"),
         (["prompt_style=prose"], "one of raw, chat"),
         (["stop_rule=never"], "choose generation_config or tokenizer"),

@@ -4,6 +4,7 @@ Adding a drafter to the contract is one line in DRAFTERS; adding a parameter to 
 """
 
 import inspect
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
-from baselines.opt_tree import OptTreeDrafter
+from baselines.opt_tree import AdjacencyFiller, OptTreeDrafter
 from baselines.pld import PromptLookupDrafter
 from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
@@ -22,6 +23,7 @@ from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling
 from goose.sources.context import ContextMatcher
+from goose.sources.draft_model import DraftModelFiller
 from goose.sources.transition import AdjacencyTable
 from toy import P0, StubLM, counter, tiny_model
 
@@ -54,6 +56,12 @@ DRAFTERS = {
     "suffix chain": lambda: SuffixDrafter("chain"),
     "suffix warm": lambda: SuffixDrafter(state="warm"),
 }
+# Over a draft model: of TINY, of which it is a perfect copy, and of COUNTER, of which it knows nothing.
+DRAFT = tiny_model()
+OVER_A_DRAFT = {
+    "opt tree draft": lambda: OptTreeDrafter(DraftModelFiller(TreeLM(DRAFT))),
+    "sequoia draft": lambda: SequoiaDrafter([0.6, 0.2, 0.1], fill=DraftModelFiller(TreeLM(DRAFT))),
+}
 WARM = {"goose warm", "suffix warm"}
 
 
@@ -66,13 +74,19 @@ def _one_thread():
     torch.set_num_threads(n_threads)
 
 
-every_drafter = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
-COLD = {name: make for name, make in DRAFTERS.items() if name not in WARM}
+ALL = {**DRAFTERS, **OVER_A_DRAFT}
+every_drafter = pytest.mark.parametrize("make", ALL.values(), ids=ALL.keys())
+every_drafter_of_any_vocabulary = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
+COLD = {name: make for name, make in ALL.items() if name not in WARM}
 every_cold_drafter = pytest.mark.parametrize("make", COLD.values(), ids=COLD.keys())
 
 REPEATING = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]
 TINY_LM = TreeLM(tiny_model())
-TARGETS = {"counter": (counter(), P0), "tiny": (TINY_LM, REPEATING)}
+TARGETS = {
+    "counter": (counter(), P0),
+    "tiny": (TINY_LM, REPEATING),
+    "tiny, static shapes": (TreeLM(tiny_model(), engine="graph"), REPEATING),
+}
 
 
 class Watched:
@@ -150,7 +164,7 @@ def test_a_short_or_uniform_prompt_decodes_like_any_other(make, prompt):
         assert run(lm, prompt, Watched(make()))[0] == plain
 
 
-@every_drafter
+@every_drafter_of_any_vocabulary
 def test_a_vocabulary_smaller_than_the_successors_kept_is_no_obstacle(make):
     for vocab_size in (1, 2, 4):
         lm = counter(vocab_size)
@@ -194,6 +208,21 @@ def goose_with_table(**settings) -> GooseDrafter:
     return goose(table=settings)
 
 
+def sequoia_sized(size: str) -> SequoiaDrafter:
+    return SequoiaDrafter([0.6, 0.2, 0.1], size=size, cost={1: 1.0, 60: 9.0} if size == "cost" else None)
+
+
+def table_of(top_k: int) -> Callable[[], AdjacencyTable]:
+    return lambda: AdjacencyTable(top_k)
+
+
+def filler_of(top_k: int) -> Callable[[], AdjacencyFiller]:
+    return lambda: AdjacencyFiller(AdjacencyTable(top_k))
+
+
+VECTOR = {"acceptance": [0.6, 0.2, 0.1]}
+BY_COST = {**VECTOR, "size": "cost", "cost": {1: 1.0, 60: 1.1}}
+
 # Whose parameter, what makes a drafter of it, its name, one value, another value, what else is set in both.
 SWITCHES = [
     (GooseDrafter, GooseDrafter, "context", lambda: ContextMatcher((2,)), lambda: ContextMatcher((1,)), {}),
@@ -235,7 +264,34 @@ SWITCHES = [
     (BalancedDrafter, BalancedDrafter, "min_score", 0.01, 0.2, {}),
     (BalancedDrafter, BalancedDrafter, "budget_mode", "strict", "elastic", {}),
     (BalancedDrafter, BalancedDrafter, "max_chain", 100, 70, {"budget_mode": "elastic"}),
+    (MixedBalancedDrafter, MixedBalancedDrafter, "k", 3, 5, {}),
+    (MixedBalancedDrafter, MixedBalancedDrafter, "context", ContextMatcher, lambda: ContextMatcher((1,)), {}),
+    (MixedBalancedDrafter, MixedBalancedDrafter, "table", table_of(10), table_of(2), {}),
+    (MixedBalancedDrafter, MixedBalancedDrafter, "max_depth", 6, 2, {}),
+    (MixedBalancedDrafter, MixedBalancedDrafter, "min_score", 0.01, 0.2, {}),
+    (TokenRecyclingDrafter, TokenRecyclingDrafter, "table", table_of(8), table_of(2), {}),
+    (TokenRecyclingDrafter, TokenRecyclingDrafter, "template", None, [(0,), (0, 0)], {}),
+    (SequoiaDrafter, SequoiaDrafter, "acceptance", [0.6, 0.2, 0.1], [0.3, 0.3, 0.3], {}),
+    (SequoiaDrafter, SequoiaDrafter, "fill", filler_of(10), filler_of(2), VECTOR),
+    (SequoiaDrafter, SequoiaDrafter, "max_levels", 10, 3, VECTOR),
+    (SequoiaDrafter, sequoia_sized, "size", "budget", "cost", {}),
+    (SequoiaDrafter, SequoiaDrafter, "cost", {1: 1.0, 60: 1.1}, {1: 1.0, 60: 99.0}, {**VECTOR, "size": "cost"}),
+    (SequoiaDrafter, SequoiaDrafter, "layer_cost", 0.0, 5.0, BY_COST),
+    (OptTreeDrafter, OptTreeDrafter, "fill", filler_of(10), filler_of(2), {}),
+    (OptTreeDrafter, OptTreeDrafter, "delta", 0.0, 5.0, {}),
+    (OptTreeDrafter, OptTreeDrafter, "max_depth", 10, 2, {}),
+    (SuffixDrafter, SuffixDrafter, "shape", "tree", "chain", {}),
+    (SuffixDrafter, SuffixDrafter, "max_match", 24, 1, {}),
+    (SuffixDrafter, SuffixDrafter, "max_spec_factor", 4.0, 1.0, {}),
+    (SuffixDrafter, SuffixDrafter, "max_spec_offset", 0.0, 9.0, {"max_match": 2}),
+    (SuffixDrafter, SuffixDrafter, "min_score", 0.1, 0.9, {}),
+    (SuffixDrafter, SuffixDrafter, "state", "cold", "warm", {}),
 ]
+OWNERS = (
+    GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter, MixedBalancedDrafter,
+    TokenRecyclingDrafter, SequoiaDrafter, OptTreeDrafter, SuffixDrafter,
+)  # fmt: skip
+ELSEWHERE = {(SequoiaDrafter, "acceptance_file")}  # the same vector from a file: test_sequoia.py
 
 
 # Many loose repetitions, then one short prompt that every rule sees the end of; 15 is the stop id.
@@ -243,8 +299,10 @@ PROMPTS = [np.random.default_rng(0).choice([*range(15), 15, 15], 150).tolist(), 
 
 
 def test_every_parameter_is_in_the_list_of_switches():
-    for owner in (GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter):
-        assert {name for of, _, name, *_ in SWITCHES if of is owner} == set(inspect.signature(owner).parameters)
+    for owner in OWNERS:
+        elsewhere = {name for of, name in ELSEWHERE if of is owner}
+        listed = {name for of, _, name, *_ in SWITCHES if of is owner} | elsewhere
+        assert listed == set(inspect.signature(owner).parameters)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,9 @@ def test_a_short_window_holds_every_group_and_windows_make_up_the_whole(all_sets
 
 def test_the_two_question_files_are_told_apart(all_sets):
     mt, spec = all_sets / "mt_bench", all_sets / "spec_bench"
-    with pytest.raises(UserError, match=r"line 17: mtbench has no category 'translation'; this may be another set's file"):
+    with pytest.raises(
+        UserError, match=r"line 17: mtbench has no category 'translation'; this may be another set's file"
+    ):
         load_dataset("mtbench", path=spec)
     with pytest.raises(UserError, match=r"holds no translation, summarization, qa, math_reasoning, rag of spec_bench"):
         load_dataset("spec_bench", path=mt)

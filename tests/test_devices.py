@@ -20,7 +20,7 @@ def spread_lm() -> TreeLM:
     model = tiny_model()
     for layer, device in zip(model.model.layers, (HERE, THERE), strict=True):
         add_hook_to_module(layer, AlignDevicesHook(execution_device=device, io_same_device=False))
-    lm, config = TreeLM(model), model.config
+    lm, config = TreeLM(model, engine="eager"), model.config
     lm._cache = TreeCache([HERE, THERE], config.num_key_value_heads, config.head_dim, lm.dtype)
     return lm
 
@@ -42,7 +42,7 @@ def test_each_device_has_a_block_of_its_own_layers():
 
 @pytest.mark.parametrize("make", [GooseDrafter, BalancedDrafter])
 def test_trees_over_a_spread_model_give_the_same_steps_and_output(make):
-    whole = decode(TreeLM(tiny_model()), TREE7_PROMPT, make(), max_new_tokens=40, node_budget=30)
+    whole = decode(TreeLM(tiny_model(), engine="eager"), TREE7_PROMPT, make(), max_new_tokens=40, node_budget=30)
     spread = decode(spread_lm(), TREE7_PROMPT, make(), max_new_tokens=40, node_budget=30)
     assert spread.output_ids == whole.output_ids
     assert spread.steps.paths == whole.steps.paths

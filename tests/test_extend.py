@@ -8,7 +8,14 @@ from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from toy import TREE7, TREE7_PROMPT, random_tree, tiny_model
 
-ATTENTIONS = ["grouped", "sdpa", "eager"]
+WAYS = {
+    "eager grouped": {"engine": "eager"},
+    "eager sdpa": {"engine": "eager", "attention": "sdpa"},
+    "fused": {"engine": "fused"},
+    "graph": {"engine": "graph"},
+    "graph padded": {"engine": "graph", "node_buckets": (4, 16, 32)},
+    "graph too small": {"engine": "graph", "node_buckets": (2, 16)},
+}
 TARGET = tiny_model()
 
 
@@ -30,14 +37,13 @@ def upper(tree: DraftTree, n: int) -> DraftTree:
     return DraftTree(tree.tokens[:n], tree.parents[:n], tree.sources[:n], tree.scores[:n])
 
 
-@pytest.mark.parametrize("buckets", [(), (4, 16)], ids=["exact", "padded"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_tree_scored_in_layers_equals_the_tree_scored_at_once(family, attention, buckets):
+def test_a_tree_scored_in_layers_equals_the_tree_scored_at_once(family, way):
     model = tiny_model(family)
     for seed, size in ((0, 7), (1, 12), (2, 30)):
         tree, ends = levels(random_tree(np.random.default_rng(seed), 8, size, 64))
-        whole, layered = (TreeLM(model, attention=attention, buckets=buckets) for _ in range(2))
+        whole, layered = (TreeLM(model, **way) for _ in range(2))
         for lm in (whole, layered):
             lm.prefill(TREE7_PROMPT, 64)
         expected = whole.score(tree)

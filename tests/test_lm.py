@@ -5,13 +5,23 @@ import pytest
 import torch
 import transformers
 
-from goose.engine.lm import FAMILIES, TreeLM, refusal
+from goose.engine.graph import length_bucket
+from goose.engine.lm import ENGINES, FAMILIES, TreeLM, refusal
 from goose.engine.tree import CONTEXT, DraftTree, chain, single_node
 from toy import P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
 
 PROMPT13 = [*TREE7_PROMPT, 41, 3, 3, 60]
-ATTENTIONS = ["grouped", "sdpa", "eager"]
-BUCKETS = [(), (16,), (7, 64), (2, 3)]  # exact, padded, both, all too small
+WAYS = {
+    "eager grouped": {"engine": "eager"},
+    "eager sdpa": {"engine": "eager", "attention": "sdpa"},
+    "eager eager": {"engine": "eager", "attention": "eager"},
+    "fused": {"engine": "fused"},
+    "graph": {"engine": "graph"},
+    "graph padded": {"engine": "graph", "node_buckets": (16,)},
+    "graph exact and padded": {"engine": "graph", "node_buckets": (7, 64)},
+    "graph too small": {"engine": "graph", "node_buckets": (2, 3)},
+}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +54,24 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
 # --- one tree
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@every_way
 @pytest.mark.parametrize("prompt", [TREE7_PROMPT, PROMPT13], ids=["prompt 9", "prompt 13"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family, prompt, attention):
+def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family, prompt, way):
     """Cases 1, 5, 7, 8."""
     model = models[family]
-    scored = started(model, prompt, attention=attention).score(TREE7)
+    scored = started(model, prompt, **way).score(TREE7)
     expected = expected_rows(model, prompt, TREE7)
     assert worst(scored, expected) < 1e-4
     assert scored.argmax(-1).tolist() == expected.argmax(-1).tolist()
 
 
+@pytest.mark.parametrize("engine", ["eager", "fused"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_positions_counted_by_index_would_break_the_branches(models, family, monkeypatch):
+def test_positions_counted_by_index_would_break_the_branches(models, family, engine, monkeypatch):
     """Case 1's negative control: the test above would see sequential positions; chains would not."""
     model = models[family]
-    lm = started(model, TREE7_PROMPT)
+    lm = started(model, TREE7_PROMPT, engine=engine)
     forward = lm._forward
 
     def sequential(tokens, positions, mask):
@@ -74,21 +85,21 @@ def test_positions_counted_by_index_would_break_the_branches(models, family, mon
     assert worst(lm.score(line), expected_rows(model, TREE7_PROMPT, line)) < 1e-4
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_prefill_gives_the_last_prompt_row(models, attention):
+@every_way
+def test_prefill_gives_the_last_prompt_row(models, way):
     for prompt in (TREE7_PROMPT, [5], P0):
-        lm = TreeLM(models["llama"], attention=attention)
+        lm = TreeLM(models["llama"], **way)
         logits = lm.prefill(prompt, reserve=1)
         assert logits.shape == (1, 64)
         assert worst(logits[0], plain_logits(models["llama"], prompt)[-1]) < 1e-4
         assert lm.n_committed == len(prompt)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_one_node_chain_and_large_random_trees(models, attention):
+@every_way
+def test_one_node_chain_and_large_random_trees(models, way):
     rng = np.random.default_rng(0)
     trees = [single_node(20), chain(20, [1, 2, 3, 1, 2, 3], CONTEXT, 9), random_tree(rng, 20, 90, 64)]
-    lm = TreeLM(models["qwen3"], attention=attention)
+    lm = TreeLM(models["qwen3"], **way)
     for tree in trees:
         lm.prefill(TREE7_PROMPT, 100)
         assert worst(lm.score(tree), expected_rows(models["qwen3"], TREE7_PROMPT, tree)) < 1e-4
@@ -102,12 +113,11 @@ def test_scoring_leaves_no_trace_until_a_commit(models):
     assert worst(lm.score(TREE7), first) == 0.0
 
 
-@pytest.mark.parametrize("buckets", BUCKETS)
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_padding_to_a_bucket_changes_no_real_row_and_leaves_nothing_non_finite(models, attention, buckets):
+@every_way
+def test_what_earlier_requests_left_changes_no_row_and_nothing_is_non_finite(models, way):
     """Case 6. Another request has left large numbers in every row, so a row that should be hidden shows."""
     model = models["llama"]
-    lm = started(model, P0, attention=attention, buckets=buckets)
+    lm = started(model, P0, **way)
     with torch.inference_mode():
         for block in lm._cache._blocks:
             block.fill_(1e4)
@@ -124,15 +134,12 @@ def test_padding_to_a_bucket_changes_no_real_row_and_leaves_nothing_non_finite(m
 # --- committing
 
 
-@pytest.mark.parametrize("buckets", BUCKETS)
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@every_way
 @pytest.mark.parametrize("family", FAMILIES)
-def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_tokens(
-    models, family, attention, buckets
-):
+def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_tokens(models, family, way):
     """Case 2: nodes 0, 2, 5 accepted, then token 61 at position 12."""
     model, layers = models[family], []
-    lm = started(model, TREE7_PROMPT, attention=attention, buckets=buckets)
+    lm = started(model, TREE7_PROMPT, **way)
     lm.score(TREE7)
     lm.commit([0, 2, 5])
     assert lm.n_committed == 12
@@ -162,10 +169,13 @@ def test_none_and_all_accepted_leave_the_right_number_committed(models, path):
     assert worst(lm.score(TREE7), expected_rows(models["llama"], kept, TREE7)) < 1e-4
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_many_random_trees_and_paths_in_a_row_stay_exact(models, family):
+def test_many_random_trees_and_paths_in_a_row_stay_exact(models, family, engine):
+    """Past 256 rows in one go, so that engine "graph" changes its length bucket on the way."""
     rng = np.random.default_rng(3)
-    lm, kept = started(models[family], [1], reserve=400), [1]
+    prompt = rng.integers(64, size=230).tolist() if engine == "graph" else [1]
+    lm, kept = started(models[family], prompt, reserve=400, engine=engine), prompt
     for n_nodes in (1, 30, 2, 12, 50, 7):
         tree = random_tree(rng, int(rng.integers(64)), n_nodes, 64)
         assert worst(lm.score(tree), expected_rows(models[family], kept, tree)) < 1e-4
@@ -217,13 +227,13 @@ def test_prompt_rows_are_gone_once_a_tree_is_scored(models):
 
 
 @pytest.mark.parametrize("own", ["sdpa", "eager"])
-@pytest.mark.parametrize("attention", ATTENTIONS)
-def test_the_models_own_attention_and_generate_are_untouched(attention, own):
+@every_way
+def test_the_models_own_attention_and_generate_are_untouched(way, own):
     model = tiny_model(attn_implementation=own)
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
     before = model.generate(torch.tensor([P0]), **options)
     parameters = {name: parameter.clone() for name, parameter in model.state_dict().items()}
-    lm = started(model, P0, attention=attention)
+    lm = started(model, P0, **way)
     assert model.config._attn_implementation == own
     lm.score(TREE7)
     assert model.config._attn_implementation == own
@@ -286,3 +296,77 @@ def test_full_attention_checkpoints_are_accepted(config):
 def test_attention_that_misreads_a_tree_mask_is_refused(models, attention):
     with pytest.raises(ValueError, match="choose one of grouped, sdpa, eager"):
         TreeLM(models["llama"], attention=attention)
+
+
+# --- engines
+
+
+def test_auto_is_the_fastest_engine_that_can_be_had(models):
+    model = models["llama"]
+    assert TreeLM(model).engine == "fused"
+    assert TreeLM(model, attention="sdpa").engine == "eager"
+    odd = tiny_model()
+    odd.model.layers[1].mlp.up_proj = Wrapped(odd.model.layers[1].mlp.up_proj)
+    assert TreeLM(odd).engine == "eager"
+    assert worst(started(odd, TREE7_PROMPT).score(TREE7), expected_rows(model, TREE7_PROMPT, TREE7)) < 1e-4
+    with pytest.raises(ValueError, match="products are Wrapped, where plain linear layers are expected"):
+        TreeLM(odd, engine="fused")
+    with pytest.raises(ValueError, match="engine 'graph' cannot run this model: attention 'sdpa'"):
+        TreeLM(model, engine="graph", attention="sdpa")
+    with pytest.raises(ValueError, match="choose auto, eager, fused, graph"):
+        TreeLM(model, engine="compiled")
+
+
+class Wrapped(torch.nn.Module):
+    """A linear layer of another class, as quantised or adapted checkpoints have them."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def test_preparing_makes_room_and_every_static_forward_and_leaves_nothing_committed(models):
+    lm = TreeLM(models["qwen3"], engine="graph", node_buckets=(1, 4, 8, 16))
+    lm.prepare(300, n_nodes=7)
+    assert sorted(lm._static) == [(w, w, length) for w in (1, 4, 8) for length in (256, 384)]
+    assert lm._cache.capacity == 384
+    lm.prefill(TREE7_PROMPT, 60)
+    assert worst(lm.score(TREE7), expected_rows(models["qwen3"], TREE7_PROMPT, TREE7)) < 1e-4
+    assert len(lm._static) == 6  # the prepared one was used
+    lm.reserve(500)
+    assert not lm._static  # the memory they stand on has moved
+
+
+def test_stand_ins_are_away_when_no_forward_of_ours_runs(models):
+    model = models["qwen2"]
+    lm = started(model, TREE7_PROMPT)
+    with pytest.raises(IndexError):
+        lm.score(single_node(64))
+    assert all("mlp" not in layer.__dict__ and "self_attn" not in layer.__dict__ for layer in model.model.layers)
+    assert "norm" not in model.model.__dict__
+
+
+def test_stand_ins_are_shared_by_the_lms_of_a_model_and_follow_its_weights():
+    model = tiny_model()
+    assert TreeLM(model)._stand_ins is TreeLM(model, engine="graph")._stand_ins
+    with torch.no_grad():
+        model.model.layers[0].mlp.down_proj.weight.mul_(0.5)
+    assert worst(started(model, TREE7_PROMPT).score(TREE7), expected_rows(model, TREE7_PROMPT, TREE7)) < 1e-4
+
+
+def test_length_buckets_hold_their_rows_and_read_at_most_half_as_many_again():
+    assert [length_bucket(n) for n in (1, 256, 257, 384, 385, 513, 769, 1025)] == [
+        256,
+        256,
+        384,
+        384,
+        512,
+        768,
+        1024,
+        1536,
+    ]
+    for n in range(256, 20_000, 7):
+        assert n <= length_bucket(n) <= 1.5 * n

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import metrics
-from benchmarks.metrics import Losslessness, SourceCounts
+from benchmarks.metrics import Losslessness, NodeCounts
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, ROOT, SOURCE_NAMES
 from handmade import chain_step, divergence, failed, line, plain, tree_step
 
@@ -182,9 +182,9 @@ def test_tested_nodes_have_an_accepted_parent_and_every_node_has_one_source():
     step = tree_step([-1, 0, 0, 0, 1, 1, 2, 4], [ROOT, c, a, a, c, a, a, c], [0, 1, 4])
     counts = metrics.acceptance_by_source([line("Q1", "m", [step])])
     assert counts == {
-        "context": SourceCounts(drafted=3, tested=3, accepted=2),
-        "adjacency": SourceCounts(drafted=4, tested=3, accepted=0),
-        "draft_model": SourceCounts(),
+        "context": NodeCounts(drafted=3, tested=3, accepted=2),
+        "adjacency": NodeCounts(drafted=4, tested=3, accepted=0),
+        "draft_model": NodeCounts(),
     }
     assert counts["context"].acceptance == counts["context"].conditional_acceptance == 2 / 3
     assert (counts["adjacency"].acceptance, counts["adjacency"].conditional_acceptance) == (0.0, 0.0)
@@ -246,6 +246,34 @@ def test_step_milliseconds_are_medians_over_all_steps():
     assert list(shown) == list(metrics.STEP_PARTS)
     assert shown["forward_s"] == pytest.approx(2.0)
     assert all(math.isclose(ms, 1.0) for part, ms in shown.items() if part != "forward_s")
+
+
+def stepped(*trees: tuple[list[int], int, int]) -> dict:
+    """A turn of steps given as (parents, context, emitted), half a second in each part of each step."""
+    parents, context, emitted = map(list, zip(*trees, strict=True))
+    seconds = {part: [0.5] * len(trees) for part in metrics.STEP_PARTS}
+    return {"steps": {"parents": parents, "context": context, "emitted": emitted, **seconds}}
+
+
+def test_a_projection_by_hand():
+    # Emitted 3 and 1 with 4 nodes and 1: plain decoding makes four steps at contexts 10 to 13, the method two.
+    turn = stepped(([-1, 0, 0, 1], 10, 3), ([-1], 13, 1))
+    assert metrics.projected_speed_up([turn], lambda n, L, is_chain: {1: 1.0, 4: 1.5}[n]) == pytest.approx(4 / 2.5)
+    # t = n + L / 10: plain 2.0 + 2.1 + 2.2 + 2.3, the method 5.0 + 2.3; with the host's 3 parts x 2 steps x 0.5 s.
+    grows = lambda n, L, is_chain: n + L / 10  # noqa: E731
+    assert metrics.projected_speed_up([turn], grows) == pytest.approx(8.6 / 7.3)
+    assert metrics.projected_speed_up([turn], grows, host=True) == pytest.approx(8.6 / 10.3)
+    assert metrics.projected_speed_up([turn, turn], grows) == pytest.approx(8.6 / 7.3)
+
+
+def test_a_projection_knows_chains_from_trees_and_plain_decoding_is_one():
+    chains = stepped(([-1, 0, 1], 5, 2), ([-1], 7, 1))
+    cost = lambda n, L, is_chain: 1.0 if is_chain else 100.0  # noqa: E731
+    assert metrics.projected_speed_up([chains], cost) == pytest.approx(3 / 2)
+    assert metrics.projected_speed_up([stepped(([-1, 0, 0], 5, 2))], cost) == pytest.approx(2 / 100)
+    plain_steps = stepped(*[([-1], context, 1) for context in range(5, 9)])
+    assert metrics.projected_speed_up([plain_steps], lambda n, L, is_chain: n * L) == 1.0
+    assert metrics.projected_speed_up([], cost) is None
 
 
 # Losslessness

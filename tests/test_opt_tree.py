@@ -28,7 +28,7 @@ def _one_thread():
 class Scripted:
     """A filler that proposes tokens 0, 1, ... with log q = log_q(path from the root's child down), as a model would."""
 
-    top_k, source = 0, DRAFT_MODEL
+    top_k, width, source = 0, 10, DRAFT_MODEL
 
     def __init__(self, log_q):
         self.log_q = log_q

@@ -14,14 +14,8 @@ from baselines.pld import VARIANTS, PromptLookupDrafter
 from baselines.suffix import SuffixDrafter
 from benchmarks import metrics
 from benchmarks.errors import UserError
-from benchmarks.replay import (
-    Recording,
-    load_recordings,
-    recorded_next_tokens,
-    replay,
-    replay_table,
-    usual_stop_ids,
-)
+from benchmarks.recordings import Recording, load_recordings, recorded_next_tokens, usual_stop_ids
+from benchmarks.replay import replay, replay_table
 from goose.drafter import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.tree import DraftTree

@@ -247,7 +247,7 @@ def test_output_equals_plain_decodings(lm, prompt, temperature):
 
 def test_calibration_counts_which_rank_is_accepted():
     # COUNTER's rows put the right token first and, of the rest, the lowest ids behind it.
-    counts = calibrate(counter(), [P0], width=4, max_new_tokens=40)
+    counts = calibrate(counter(), [P0], AdjacencyFiller(AdjacencyTable(4)), max_new_tokens=40)
     assert counts.n_unknown < counts.n_steps
     assert counts.tested == [counts.n_steps - counts.n_unknown] * 4
     assert counts.accepted == [counts.tested[0], 0, 0, 0]

@@ -79,7 +79,7 @@ def test_a_row_of_unknown_previous_reaches_the_unigram_tier_only():
 def test_both_tiers_share_a_row_and_its_scores():
     table = AdjacencyTable()
     table.learn([5], [1], np.array([[7]]), np.array([[0.1]], dtype=np.float32))
-    assert table.successors(None, 5) is table.successors(1, 5)
+    assert table.successors(None, 5) == table.successors(1, 5)
     assert table.successors(1, 5)[1] == [float(np.float32(0.1))]
 
 

@@ -6,6 +6,7 @@ context's length.
 """
 
 from collections.abc import Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -25,6 +26,7 @@ class TreeCache:
         self.capacity = 0
         self.n_committed = 0
         self.n_in_flight = 0  # rows behind the committed ones that the next forward keeps: a tree grown in layers
+        self._static: tuple[torch.Tensor, int] | None = None  # (rows to write, rows to read) inside `static`
 
     def reset(self, capacity: int) -> None:
         """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough."""
@@ -47,6 +49,10 @@ class TreeCache:
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes rows [1, kv heads, n, head dim] behind all that are kept; returns all rows so far, as views."""
+        if self._static is not None:
+            rows, length = self._static
+            k, v = self._layers[layer]
+            return k.index_copy_(2, rows, keys)[:, :, :length], v.index_copy_(2, rows, values)[:, :, :length]
         start = self.n_committed + self.n_in_flight
         end = start + keys.shape[2]
         if end > self.capacity:
@@ -55,6 +61,18 @@ class TreeCache:
         k[:, :, start:end] = keys
         v[:, :, start:end] = values
         return k[:, :, :end], v[:, :, :end]
+
+    @contextmanager
+    def static(self, rows: torch.Tensor, length: int):
+        """Inside, `update` writes the cache rows named by the device tensor `rows` [n] and returns the first `length`.
+
+        Nothing then depends on numbers that the host knows, so that a recorded forward can be replayed.
+        """
+        self._static = rows, length
+        try:
+            yield
+        finally:
+            self._static = None
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.n_committed

@@ -6,18 +6,21 @@ rule and no text. Full-attention decoders of the Llama, Qwen2, Qwen3 and Mistral
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 
 from goose.engine.attention import GROUPED
 from goose.engine.cache import TreeCache
-from goose.engine.tree import DraftTree
+from goose.engine.fused import StandIns, obstacle
+from goose.engine.graph import NODE_BUCKETS, StaticForward, bucket, length_bucket
+from goose.engine.tree import ROOT, DraftTree, chain
 from goose.engine.verify import top_k_rows
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ATTENTIONS = ("grouped", "sdpa", "eager")
+ENGINES = ("eager", "fused", "graph")
 _PROMPT_ROWS = 128  # prompt rows scored at once by prompt_top_k, so that [L, V] logits never exist
 
 
@@ -43,51 +46,112 @@ def refusal(config) -> str | None:
     return None
 
 
+def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
+    """Raises ValueError, in a sentence, for what cannot be verified exactly."""
+    reason = refusal(model.config)
+    if reason is not None:
+        raise ValueError(reason)
+    if attention not in ATTENTIONS:
+        raise ValueError(
+            f"attention {attention!r} drops or misreads a tree mask; choose one of {', '.join(ATTENTIONS)}"
+        )
+    if engine not in ("auto", *ENGINES):
+        raise ValueError(f"engine is {engine!r}; choose auto, {', '.join(ENGINES)}")
+    if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
+        raise ValueError(f"{type(model).__name__} has no language-model head; load it with AutoModelForCausalLM")
+    if model.training and getattr(model.config, "attention_dropout", 0.0):
+        raise ValueError("the model is in training mode, where dropout changes its output; call model.eval()")
+
+
+def _chosen_engine(model: torch.nn.Module, engine: str, attention: str, layer_devices: list[torch.device]) -> str:
+    """The engine by name. Raises ValueError when a named one cannot be had."""
+    if attention != "grouped":
+        needs_eager = f"attention {attention!r} is transformers' own"
+    elif len(set(layer_devices)) > 1:  # what moves hidden states from device to device hangs on the modules
+        needs_eager = "it lies on several devices"
+    else:
+        needs_eager = obstacle(model)
+    if engine == "auto":
+        return "eager" if needs_eager else "graph" if layer_devices[0].type == "cuda" else "fused"
+    if engine != "eager" and needs_eager:
+        raise ValueError(f"engine {engine!r} cannot run this model: {needs_eager}; choose engine 'eager'")
+    return engine
+
+
 class TreeLM:
     """One sequence in flight over one model.
 
-    `attention`: "grouped" (default), or transformers' own "sdpa" / "eager" for comparison.
-    `buckets`: node counts that a forward is padded up to (static shapes); () pads nothing.
-    Raises ValueError when the model or the attention cannot be verified exactly.
+    `engine`: "eager" runs the model's own modules, as the papers did · "fused" puts faster ones in the place of a
+    layer's parts (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) ·
+    "auto" is "graph" on one GPU, "fused" on a CPU, "eager" where the others cannot be had (several GPUs, say).
+    `attention`: "grouped" (default), or transformers' own "sdpa" / "eager" for comparison, with engine "eager" only.
+    `node_buckets`: node counts that engine "graph" pads up to; a larger tree runs as in "fused".
+    Raises ValueError when the model or the attention cannot be verified exactly, or a named engine cannot be had.
     """
 
-    def __init__(self, model: torch.nn.Module, *, attention: str = "grouped", buckets: Sequence[int] = ()):
-        reason = refusal(model.config)
-        if reason is not None:
-            raise ValueError(reason)
-        if attention not in ATTENTIONS:
-            raise ValueError(
-                f"attention {attention!r} drops or misreads a tree mask; choose one of {', '.join(ATTENTIONS)}"
-            )
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        engine: str = "auto",
+        attention: str = "grouped",
+        node_buckets: Sequence[int] = NODE_BUCKETS,
+    ):
+        _refuse(model, engine, attention)
         config = model.config
-        if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
-            raise ValueError(f"{type(model).__name__} has no language-model head; load it with AutoModelForCausalLM")
-        if model.training and getattr(config, "attention_dropout", 0.0):
-            raise ValueError("the model is in training mode, where dropout changes its output; call model.eval()")
         self.model = model
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
         self.max_positions: int = config.max_position_embeddings
         self._decoder = model.base_model
-        self._head = model.get_output_embeddings()
         self._config = config
+        self.attention = attention
         self._attention = GROUPED if attention == "grouped" else attention
         self._mask_repeats = config.num_attention_heads // config.num_key_value_heads if attention == "grouped" else 1
-        self._buckets = sorted(buckets)
         # transformers renamed the argument in 5.2x; asking the signature serves both.
         names = inspect.signature(self._decoder.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
-        layers = self._decoder.layers
+        layer_devices = [next(layer.parameters()).device for layer in self._decoder.layers]
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.device = self._decoder.embed_tokens.weight.device
         self.dtype = self._decoder.embed_tokens.weight.dtype
-        self._cache = TreeCache(
-            [next(layer.parameters()).device for layer in layers], config.num_key_value_heads, head_dim, self.dtype
-        )
+        self.engine = _chosen_engine(model, engine, attention, layer_devices)
+        self._stand_ins = None if self.engine == "eager" else StandIns.of(model)
+        self._head = self._stand_ins.head if self._stand_ins else model.get_output_embeddings()
+        self._node_buckets = sorted(node_buckets) if self.engine == "graph" else []
+        self._static: dict[tuple[int, int, int], StaticForward] = {}
+        self._pool = torch.cuda.graph_pool_handle() if self._node_buckets and self.device.type == "cuda" else None
+        self._cache = TreeCache(layer_devices, config.num_key_value_heads, head_dim, self.dtype)
         self._prompt_hidden: torch.Tensor | None = None  # [L, hidden], until the first tree is scored
 
     @property
     def n_committed(self) -> int:
         return self._cache.n_committed
+
+    def reserve(self, n_rows: int) -> None:
+        """Makes room for a sequence of n_rows committed rows and nodes; forgets the sequence in flight."""
+        if self._node_buckets:
+            n_rows = length_bucket(n_rows + self._node_buckets[-1])  # padded nodes lie behind the tree
+        if n_rows > self._cache.capacity:
+            self._static.clear()  # they hold the memory that is about to move
+        self._cache.reset(n_rows)
+
+    @torch.inference_mode()
+    def prepare(self, n_rows: int, n_nodes: int) -> None:
+        """Does ahead of time what sequences of up to n_rows rows and trees of up to n_nodes nodes will need.
+
+        Room in the cache, and with engine "graph" every forward that may be called for: recording takes a fraction of
+        a second each and would otherwise fall into the first requests.
+        """
+        self.reserve(n_rows)
+        length = length_bucket(1)
+        while self._node_buckets and length <= self._cache.capacity:
+            for width in self._node_buckets:
+                forward = self._static_forward(width, width, length)
+                if self.device.type == "cuda":
+                    forward(chain(0, [0] * (width - 1), ROOT, width), 0, 0)
+                if width >= n_nodes:
+                    break
+            length = length_bucket(length + 1)
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], reserve: int) -> torch.Tensor:
@@ -95,7 +159,7 @@ class TreeLM:
 
         `reserve`: how many further rows the sequence may need: tokens to come plus the nodes of one tree.
         """
-        self._cache.reset(len(ids) + reserve + (self._buckets[-1] if self._buckets else 0))
+        self.reserve(len(ids) + reserve)
         tokens = torch.tensor([ids], device=self.device)
         mask = None
         if self._attention != GROUPED:
@@ -134,49 +198,56 @@ class TreeLM:
         own head, from hidden states [n - first, hidden].
         """
         self._prompt_hidden = None
-        n = tree.n_nodes - first
-        start = self._cache.n_committed
-        width = next((b for b in self._buckets if b >= n), n)
-        if start + first + width > self._cache.capacity:
-            nodes = f"{start} committed + {first + width} nodes"
+        start, n = self._cache.n_committed, tree.n_nodes - first
+        if start + tree.n_nodes > self._cache.capacity:
+            nodes = f"{start} committed + {tree.n_nodes} nodes"
             raise ValueError(f"{nodes} exceed the cache's {self._cache.capacity} rows")
-        tokens, positions = tree.tokens[first:], start + tree.depths[first:]
-        if width > n:  # padded nodes repeat the first one: a real token at a real position
-            tokens = np.concatenate([tokens, np.repeat(tokens[:1], width - n)])
-            positions = np.concatenate([positions, np.repeat(positions[:1], width - n)])
+        width, seen = bucket(n, self._node_buckets), bucket(tree.n_nodes, self._node_buckets)
+        if width is not None and seen is not None:
+            length = length_bucket(start + first + width)
+            if length <= self._cache.capacity:
+                hidden = self._static_forward(width, seen, length)(tree, first, start)
+                return (head or self._head)(hidden[:n])
         self._cache.n_in_flight = first
         try:
             hidden = self._forward(
-                torch.from_numpy(tokens).to(self.device)[None],
-                torch.from_numpy(positions).to(self.device)[None],
-                self._tree_mask(tree, first, width),
+                torch.from_numpy(tree.tokens[first:]).to(self.device)[None],
+                torch.from_numpy(start + tree.depths[first:]).to(self.device)[None],
+                self._tree_mask(tree, first),
             )
         finally:
             self._cache.n_in_flight = 0
-        return (head or self._head)(hidden[:n])
+        return (head or self._head)(hidden)
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         """Keeps the K/V of the accepted path of the last scored tree: node indices, increasing, root first."""
         self._cache.commit(path)
 
-    def _tree_mask(self, tree: DraftTree, first: int, width: int) -> torch.Tensor | None:
-        """Additive mask [1, 1, repeats * width, L] of the nodes from `first` on, padded to `width` rows.
+    def _static_forward(self, width: int, seen: int, length: int) -> StaticForward:
+        key = width, seen, length
+        if key not in self._static:
+            self._static[key] = StaticForward(
+                self._forward, self._cache, *key, self._mask_repeats, self.device, self.dtype, self._pool
+            )
+        return self._static[key]
+
+    def _tree_mask(self, tree: DraftTree, first: int) -> torch.Tensor | None:
+        """Additive mask [1, 1, repeats * n, L] of the n nodes from `first` on; None for a lone root.
 
         The committed rows, ancestors and self are visible (0), all else is -inf.
         """
-        if first == 0 and width == 1 and self._attention == GROUPED:
+        if tree.n_nodes == 1 and self._attention == GROUPED:
             return None
         n, start = tree.n_nodes - first, self._cache.n_committed
-        visible = np.eye(width, first + width, k=first, dtype=bool)  # a padded node sees itself: no row is empty
-        visible[:n, : first + n] = tree.ancestor_mask[first:]
-        mask = torch.zeros((width, start + first + width), dtype=self.dtype, device=self.device)
-        mask[:, start:].masked_fill_(torch.from_numpy(~visible).to(self.device), -torch.inf)
+        hidden = torch.from_numpy(~tree.ancestor_mask[first:]).to(self.device)
+        mask = torch.zeros((n, start + tree.n_nodes), dtype=self.dtype, device=self.device)
+        mask[:, start:].masked_fill_(hidden, -torch.inf)
         return mask.repeat(self._mask_repeats, 1)[None, None]
 
     def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Last hidden states [n, hidden] of tokens [1, n] at positions [1, n]; K/V land behind the committed rows."""
-        with self._own_attention():
+        with self._own_modules():
             out = self._decoder(
                 input_ids=tokens,
                 position_ids=positions,
@@ -187,11 +258,12 @@ class TreeLM:
         return out.last_hidden_state[0]
 
     @contextmanager
-    def _own_attention(self):
-        """Our attention for one forward only: the model stays as its owner loaded it."""
+    def _own_modules(self):
+        """Our attention and stand-ins for one forward only: the model stays as its owner loaded it."""
         before = self._config._attn_implementation
         self._config._attn_implementation = self._attention
         try:
-            yield
+            with self._stand_ins.in_place() if self._stand_ins else nullcontext():
+                yield
         finally:
             self._config._attn_implementation = before

@@ -74,6 +74,7 @@ class DraftModelFiller:
     """
 
     source = DRAFT_MODEL
+    top_k = 0  # the draft model speaks for itself: no row of the target's is kept
 
     def __init__(
         self, lm: TreeLM, *, ids: Sequence[int] | None = None, n_proposed: int = 10, trim: HeadTrim | None = None
@@ -81,8 +82,7 @@ class DraftModelFiller:
         if n_proposed < 1:
             raise ValueError(f"n_proposed must be >= 1, got {n_proposed}")
         self.lm = lm
-        self.n_proposed = n_proposed
-        self.top_k = n_proposed  # the protocol's K; observe() reads no row
+        self.n_proposed = self.width = n_proposed
         self._weight = lm.model.get_output_embeddings().weight.detach()  # [V, hidden]
         self._ids = np.arange(lm.vocab_size) if ids is None else np.unique(np.asarray(ids, dtype=np.int64))
         self._trim = None if trim is None else np.intersect1d(trim.ids, self._ids)

@@ -19,7 +19,8 @@ class Filler(Protocol):
     The growing tree is two lists to which only new layers are appended, so that a node keeps its index.
     """
 
-    top_k: int  # K: most successors of a node, and what observe() wants of the target's rows (see Drafter)
+    top_k: int  # what observe() wants of the target's rows (see Drafter); 0 = none
+    width: int  # most successors of a node
     source: int  # of the nodes (goose.engine.tree)
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:

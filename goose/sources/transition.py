@@ -16,6 +16,48 @@ from goose.engine.verify import Scored
 
 Successors = tuple[list[int], list[float]]  # ids and scores, best first
 _NONE: Successors = ([], [])
+_NO_ID = -1  # behind the last id of a row narrower than K
+
+
+class Rows:
+    """Rows of ids and scores by key, side by side in two arrays.
+
+    Between two steps a forward has gone over all of the processor's caches, so a look-up pays for every object it
+    touches: two array rows are a few cache lines where two lists of K numbers are 2 K objects.
+    """
+
+    def __init__(self, width: int):
+        self._slots: dict[int, int] = {}  # key -> row of both arrays
+        self._ids = np.empty((64, width), dtype=np.int64)
+        self._scores = np.empty((64, width), dtype=np.float32)
+
+    def put(self, keys: list[int], ids: np.ndarray, scores: np.ndarray) -> None:
+        """Row i takes the place of what keys[i] had; of equal keys the last one's stays. Rows may be of any width."""
+        slots = self._slots
+        at = np.array([slots.setdefault(key, len(slots)) for key in keys], dtype=np.intp)
+        if len(slots) > len(self._ids):
+            n_more = max(len(self._ids), len(slots) - len(self._ids))
+            self._ids = np.concatenate([self._ids, np.empty((n_more, self._ids.shape[1]), self._ids.dtype)])
+            self._scores = np.concatenate([self._scores, np.empty((n_more, self._ids.shape[1]), self._scores.dtype)])
+        width, n_more = ids.shape[1], ids.shape[1] - self._ids.shape[1]
+        if n_more > 0:
+            self._ids = np.pad(self._ids, ((0, 0), (0, n_more)), constant_values=_NO_ID)
+            self._scores = np.pad(self._scores, ((0, 0), (0, n_more)))
+        if width == self._ids.shape[1]:
+            self._ids[at], self._scores[at] = ids, scores
+        else:
+            self._ids[at, :width], self._scores[at, :width] = ids, scores
+            self._ids[at, width:] = _NO_ID
+
+    def get(self, key: int) -> Successors | None:
+        slot = self._slots.get(key)
+        if slot is None:
+            return None
+        ids, scores = self._ids[slot].tolist(), self._scores[slot].tolist()
+        if ids[-1] == _NO_ID:
+            width = ids.index(_NO_ID)
+            return ids[:width], scores[:width]
+        return ids, scores
 
 
 class AdjacencyTable:
@@ -39,9 +81,9 @@ class AdjacencyTable:
         self.reset()
 
     def reset(self) -> None:
-        # Dictionaries of rows, not [V, K] arrays: a request touches a few thousand of the V rows.
-        self._unigrams: dict[int, Successors] = {}
-        self._bigrams: dict[int, Successors] = {}  # (previous << 32) + token: no tuple is made a look-up
+        # By key, not [V, K] arrays: a request touches a few thousand of the V rows.
+        self._unigrams = Rows(self.top_k)
+        self._bigrams = Rows(self.top_k)  # key (previous << 32) + token: no tuple is made a look-up
 
     def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
         """A new request; `prompt_top_k(K)` gives ids and scores [L, K] of the prompt's rows."""
@@ -55,8 +97,8 @@ class AdjacencyTable:
         self,
         tokens: Sequence[int],
         previous: Sequence[int | None],
-        ids: np.ndarray,  # int64[n, K]
-        scores: np.ndarray,  # float32[n, K]
+        ids: np.ndarray,  # int64[n, K], or fewer columns where the vocabulary has fewer
+        scores: np.ndarray,  # float32, like ids
     ) -> None:
         """Row i belongs to tokens[i], seen after previous[i] (None: unknown, unigram tier only).
 
@@ -64,18 +106,26 @@ class AdjacencyTable:
         """
         # Deviation: the reference keeps bigram scores in single precision, unigram scores in half; here both are half
         # (verify.top_k_rows), so that the tiers share their rows. Its counts are reproduced all the same.
-        rows = list(zip(ids.tolist(), scores.tolist(), strict=True))
-        self._unigrams.update(zip(tokens, rows, strict=True))
+        self._unigrams.put(list(tokens), ids, scores)
         if self.bigram:
-            for before, token, row in zip(previous, tokens, rows, strict=True):
-                if before is not None:
-                    self._bigrams[(before << 32) + token] = row
+            known = [i for i, before in enumerate(previous) if before is not None]
+            if len(known) < len(previous):
+                tokens, previous = [tokens[i] for i in known], [previous[i] for i in known]
+                ids, scores = ids[known], scores[known]
+            pairs = zip(previous, tokens, strict=True)
+            self._bigrams.put([(before << 32) + token for before, token in pairs], ids, scores)
 
     def learn_tree(self, tree: DraftTree, root_previous: int | None, scored: Scored) -> None:
         """Every node of a verified tree, rejected ones included; a node's previous token is its parent's."""
-        tokens = tree.tokens.tolist()
-        previous = [root_previous, *[tokens[parent] for parent in tree.parents[1:].tolist()]]
-        self.learn(tokens, previous, scored.top_ids, scored.top_scores)
+        tokens, ids, scores = tree.tokens, scored.top_ids, scored.top_scores
+        self._unigrams.put(tokens.tolist(), ids, scores)
+        if self.bigram:
+            pairs = ((tokens[tree.parents] << 32) + tokens).tolist()  # the root's, of parent -1, is not one
+            if root_previous is None:
+                self._bigrams.put(pairs[1:], ids[1:], scores[1:])
+            else:
+                pairs[0] = (root_previous << 32) + int(tokens[0])
+                self._bigrams.put(pairs, ids, scores)
 
     def successors(self, previous: int | None, token: int) -> Successors:
         """Ids and scores of what followed `token`, best first; empty lists when it was never processed."""
@@ -83,4 +133,4 @@ class AdjacencyTable:
             row = self._bigrams.get((previous << 32) + token)
             if row is not None:
                 return row
-        return self._unigrams.get(token, _NONE)
+        return self._unigrams.get(token) or _NONE

@@ -1,0 +1,184 @@
+"""Faster stand-ins for the parts of a decoder layer: fewer and larger operations, the same numbers up to rounding.
+
+They take the place of a layer's norms, attention and MLP during our own forwards only; the model keeps its modules, and
+transformers' own generate() on it stays what it was. Nothing here knows trees, masks or which rows a cache keeps. What
+helped and what did not: results/notes.md.
+
+Dimension letters: n = rows, d = head dim, H = query heads, K = key/value heads.
+"""
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn import functional as F
+
+from goose.engine.attention import grouped_attention
+
+_PACKED_FOR_ROWS = 16  # what oneDNN picks its blocks for; from 1 to 64 rows they beat the weights as they lie
+_FEWEST_ROWS = 4  # with fewer, oneDNN reads the weights more slowly than with four
+
+
+def obstacle(model: torch.nn.Module) -> str | None:
+    """Why this model's layers cannot be stood in for, in a sentence; None when they can."""
+    for layer in model.base_model.layers:
+        a, m = layer.self_attn, layer.mlp
+        for product in (a.q_proj, a.k_proj, a.v_proj, a.o_proj, m.gate_proj, m.up_proj, m.down_proj):
+            if type(product) is not torch.nn.Linear:
+                return f"its products are {type(product).__name__}, where plain linear layers are expected"
+    return None
+
+
+class Product:
+    """x W^T + b of linear layers that read the same x, as one product: [n, in] -> [n, sum of out].
+
+    On a CPU the weights are kept a second time, in oneDNN's blocked layout. On a GPU the layers' own weights become
+    views of the one block that is read: the same values, nothing kept twice.
+    """
+
+    def __init__(self, linears: Sequence[torch.nn.Linear]):
+        self._weight = _joined([linear.weight for linear in linears])
+        self._bias = None if linears[0].bias is None else _joined([linear.bias for linear in linears])
+        self._packed = _packed(self._weight)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._packed is not None:
+            n = x.shape[0]
+            if n < _FEWEST_ROWS:
+                x = F.pad(x, (0, 0, 0, _FEWEST_ROWS - n))
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")[:n]
+        return F.linear(x, self._weight, self._bias)
+
+
+def _joined(parts: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    if len(parts) == 1:
+        return parts[0].detach()
+    joined = torch.cat([part.detach() for part in parts])
+    if joined.device.type != "cpu":
+        for part, view in zip(parts, joined.split([len(part) for part in parts]), strict=True):
+            part.data = view
+    return joined
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor | None:
+    """The weight in oneDNN's blocked layout; None where that is not to be had or not worth it."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+        return None
+    return torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_ROWS)
+
+
+class Norm:
+    """Root-mean-square normalisation over the last dimension."""
+
+    def __init__(self, norm: torch.nn.Module):
+        self._weight, self._eps, self._shape = norm.weight.detach(), norm.variance_epsilon, norm.weight.shape
+        self._is_cpu_fp32 = self._weight.device.type == "cpu" and self._weight.dtype == torch.float32
+        self._eps_tensor = torch.full((1,), self._eps)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if not self._is_cpu_fp32:
+            return F.rms_norm(x, self._shape, self._weight, self._eps)
+        # torch's own is one kernel on a GPU and nine operations on a CPU; these are five.
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        scale = torch.addcmul(self._eps_tensor, length, length, value=1 / self._shape[0]).rsqrt_()
+        return (x * scale).mul_(self._weight)
+
+
+class Attention:
+    """transformers' attention module of the supported families: one product for queries, keys and values."""
+
+    def __init__(self, attention: torch.nn.Module, config):
+        self._in = Product([attention.q_proj, attention.k_proj, attention.v_proj])
+        self._out = Product([attention.o_proj])
+        self._norms = [Norm(attention.q_norm), Norm(attention.k_norm)] if hasattr(attention, "q_norm") else None
+        self._layer, self._scaling, self._d = attention.layer_idx, attention.scaling, attention.head_dim
+        self._n_heads, self._n_kv_heads = config.num_attention_heads, config.num_key_value_heads
+
+    def __call__(
+        self, hidden_states, position_embeddings, attention_mask=None, cache=None, past_key_values=None, **_
+    ) -> tuple[torch.Tensor, None]:
+        """[1, n, hidden] -> [1, n, hidden]. The cache comes under its new or its old name."""
+        n, d, n_heads = hidden_states.shape[1], self._d, self._n_heads
+        heads = self._in(hidden_states[0]).view(n, -1, d)  # [n, H + 2 K, d]
+        turned, values = heads[:, : n_heads + self._n_kv_heads], heads[:, n_heads + self._n_kv_heads :]
+        if self._norms is not None:
+            q_norm, k_norm = self._norms
+            turned = torch.cat([q_norm(turned[:, :n_heads]), k_norm(turned[:, n_heads:])], dim=1)
+        turned = _rotated(turned, *position_embeddings).transpose(0, 1)[None]  # [1, H + K, n, d]
+        keys, values = (past_key_values if cache is None else cache).update(
+            turned[:, n_heads:], values.transpose(0, 1)[None], self._layer
+        )
+        out, _ = grouped_attention(None, turned[:, :n_heads], keys, values, attention_mask, self._scaling)
+        return self._out(out.reshape(n, n_heads * d))[None], None
+
+
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of x [n, heads, d] by cos and sin [1, n, d], whose halves are alike."""
+    half = x.shape[-1] // 2
+    cos, sin = cos[0, :, None], sin[0, :, None, :half]
+    out = x * cos
+    out[..., :half].addcmul_(x[..., half:], sin, value=-1)
+    out[..., half:].addcmul_(x[..., :half], sin)
+    return out
+
+
+class Mlp:
+    """The gated feed-forward: one product for gate and up."""
+
+    def __init__(self, mlp: torch.nn.Module):
+        self._in = Product([mlp.gate_proj, mlp.up_proj])
+        self._out = Product([mlp.down_proj])
+        self._activation = mlp.act_fn
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = self._in(x[0]).chunk(2, dim=-1)
+        return self._out(self._activation(gate) * up)[None]
+
+
+class StandIns:
+    """The stand-ins of a whole model, put in place for the length of a forward. The weights must not change meanwhile.
+
+    An entry in a module's __dict__ is found before its submodule of the same name, so nothing is unregistered.
+    """
+
+    _made: ClassVar[WeakKeyDictionary[torch.nn.Module, "StandIns"]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> "StandIns":
+        """The model's; made anew when its weights are other ones than they were made of."""
+        made = cls._made.get(model)
+        if made is None or made._weights != _identity(model):
+            made = cls._made[model] = cls(model)
+        return made
+
+    def __init__(self, model: torch.nn.Module):
+        decoder, config = model.base_model, model.config
+        self._places: list[tuple[dict, dict]] = [(decoder.__dict__, {"norm": Norm(decoder.norm)})]
+        for layer in decoder.layers:
+            parts = {
+                "input_layernorm": Norm(layer.input_layernorm),
+                "self_attn": Attention(layer.self_attn, config),
+                "post_attention_layernorm": Norm(layer.post_attention_layernorm),
+                "mlp": Mlp(layer.mlp),
+            }
+            self._places.append((layer.__dict__, parts))
+        self.head = Product([model.get_output_embeddings()])
+        self._weights = _identity(model)
+
+    @contextmanager
+    def in_place(self):
+        try:
+            for namespace, parts in self._places:
+                namespace.update(parts)
+            yield
+        finally:
+            for namespace, parts in self._places:
+                for name in parts:
+                    namespace.pop(name, None)
+
+
+def _identity(model: torch.nn.Module) -> list[tuple[int, int]]:
+    """Where each weight lies and how often it was written to since it was made."""
+    return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters()]

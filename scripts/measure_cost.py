@@ -1,0 +1,75 @@
+"""Measures a verify-cost curve into results/cost: python scripts/measure_cost.py model=smollm2 [KEY=VALUE ...].
+
+weights=random times a model's shape without its checkpoint. bandwidth=BYTES_PER_S flops=FLOP_PER_S device=NAME computes
+the roofline of a device that is not here instead. Lists as [1,16,64].
+"""
+
+import sys
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from benchmarks import cost
+from benchmarks.cost_curve import FOLDER, CostCurve
+from benchmarks.cost_table import cost_table
+from benchmarks.errors import UserError, first_line
+from benchmarks.machine import measure_machine
+from benchmarks.models import DTYPES, ModelSpec, load_model, resolve_dtype, spec_named
+from benchmarks.tables import rich_tables
+from goose.engine.lm import TreeLM
+
+
+@dataclass
+class Keys:
+    model: str = "smollm2"  # a file of conf/model
+    weights: str = "pretrained"
+    path: str | None = None  # a local copy of its checkpoint
+    device: str = "auto"
+    dtype: str = "auto"
+    engine: str = "auto"
+    nodes: list[int] = field(default_factory=lambda: list(cost.NODE_COUNTS))
+    lengths: list[int] = field(default_factory=lambda: list(cost.CONTEXT_LENGTHS))
+    repeats: int = 15
+    top_k: int = 10  # ids and scores fetched of every row
+    bandwidth: float | None = None
+    flops: float | None = None
+    out: Path = FOLDER
+
+
+def main() -> None:
+    try:
+        keys = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Keys), OmegaConf.from_dotlist(sys.argv[1:])))
+    except (OmegaConfBaseException, ValueError) as error:
+        raise UserError(f"{first_line(error)}; the keys are {', '.join(f.name for f in fields(Keys))}") from error
+    spec = spec_named(keys.model, weights=keys.weights, path=keys.path)
+    curve = roofline(keys, spec) if keys.bandwidth or keys.flops else measured(keys, spec)
+    file = curve.save(keys.out)
+    table = cost_table(curve)
+    Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
+    print(file)
+
+
+def measured(keys: Keys, spec: ModelSpec) -> CostCurve:
+    loaded = load_model(spec, device=keys.device, dtype=keys.dtype)
+    lm = TreeLM(loaded.model, engine=keys.engine)
+    label = {"model": spec.name, "weights": loaded.weights}
+    curve = cost.measure(lm, keys.nodes, keys.lengths, keys.repeats, keys.top_k, **label)
+    return replace(curve, machine=measure_machine(lm.device, lm.dtype))
+
+
+def roofline(keys: Keys, spec: ModelSpec) -> CostCurve:
+    if not (keys.bandwidth and keys.flops and spec.shape) or keys.device == "auto":
+        raise UserError("a roofline needs bandwidth=, flops= and device=NAME together, and a model that has a shape")
+    label = {"model": spec.name, "device": keys.device, "dtype": DTYPES[resolve_dtype(spec, "cuda", keys.dtype)]}
+    sizes = {"node_counts": keys.nodes, "context_lengths": keys.lengths}
+    return cost.roofline(spec.shape, keys.bandwidth, keys.flops, **label, **sizes)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
