@@ -122,6 +122,19 @@ def asked_ids(prompts: Sequence[CellPrompt], lines: Sequence[dict]) -> dict[tupl
     return found
 
 
+def longest_request(prompts: Sequence[CellPrompt], max_new_tokens: int) -> int:
+    """Tokens of the longest context that any turn may reach: what it is asked with, and an answer to every turn so far.
+
+    Counted with empty answers and their most tokens on top; a text read back may have a few more.
+    """
+    longest = 0
+    for prompt in prompts:
+        for turn in range(prompt.n_turns):
+            asked = prompt if turn == 0 else prompt.follow_up([()] * turn)
+            longest = max(longest, len(asked.ids) + (turn + 1) * max_new_tokens)
+    return longest
+
+
 @dataclass(frozen=True)
 class Job:
     prompt: CellPrompt  # a Recording in a timed replay: only its id and n_turns are read here

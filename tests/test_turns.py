@@ -13,7 +13,7 @@ from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
 from benchmarks.datasets import Item
 from benchmarks.embedded import tiny_tokenizer
-from benchmarks.harness import CellPrompt, Settings, asked_ids, run_cell, schedule
+from benchmarks.harness import CellPrompt, Settings, asked_ids, longest_request, run_cell, schedule
 from benchmarks.lossless import divergences
 from benchmarks.metrics import common_turns, losslessness, speed_up_interval, tau
 from benchmarks.prompts import Prompt, render
@@ -95,6 +95,11 @@ def test_all_take_the_baselines_answer_even_where_a_methods_own_differs(new_fold
     lines = run(new_folder(), [prompt])
     lines[1]["output_ids"] = [40] * 6  # another method's first answer
     assert asked_ids([prompt], lines) == {("A", 0): tuple(P0), ("A", 1): (*P0, *range(12, 18), 10, 11)}
+
+
+def test_the_longest_request_holds_every_answer_so_far():
+    assert longest_request([talk("A"), CellPrompt("B", (1,) * 30, "")], 6) == len(P0) + 3 + 2 * 6
+    assert longest_request([talk("A"), CellPrompt("B", (1,) * 40, "")], 6) == 40 + 6
 
 
 # Killed and resumed
