@@ -23,7 +23,7 @@ from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, longes
 from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
 from benchmarks.prompts import Prompt, render, template_source
-from benchmarks.records import RunFolder
+from benchmarks.records import RUN, RunFolder
 from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
 from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
@@ -53,7 +53,8 @@ def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, 
     """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
     folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
     found = find(folder, key)
-    if found is not None and RunFolder.open(found).is_complete:
+    # Opening a torn folder mends it, and what is said of that belongs to resume().
+    if found is not None and (found / RUN).exists() and RunFolder.open(found).is_complete:
         print(f"complete, not run again: {found}")
         return outcome_of(found, skipped=True)
     status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
