@@ -256,7 +256,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(here, monkeypatch, capsys):
     assert err.count("No space left on device. Make room there") == 2
     assert "cell 1 not run (seed=0): its process was killed, or the disk is full" in out
     assert "2 cells: 1 complete, 1 not run" in out
-    kept = [len(RunFolder.open(run).lines()) for run in runs(here / "g")]
+    kept = sorted(len(RunFolder.open(run).lines()) for run in runs(here / "g"))  # folders of one second have no order
     assert kept == [2, 4]
     status, out, _ = run_here(monkeypatch, capsys, *sweep)
     assert (status, "2 cells: 1 complete, 1 complete before" in out) == (0, True)
