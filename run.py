@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import partial
 from itertools import product
 from math import isfinite
@@ -25,38 +25,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError, first_line
+from benchmarks.settings import RunConfig
 
 if TYPE_CHECKING:
     from benchmarks import grid
 
 BASELINE = "ar"
-
-
-@dataclass
-class RunConfig:
-    """Every key of conf/config.yaml. A key that is not here is an error, so none goes unread."""
-
-    model: dict[str, Any]
-    dataset: dict[str, Any]
-    method: dict[str, Any]
-    compare: list[str] = field(default_factory=list)
-    limit: int | None = 5
-    offset: int = 0
-    max_new_tokens: int | None = 128
-    node_budget: int = 60
-    temperature: float = 0.0
-    seed: int = 0
-    repeats: int = 1
-    prompt_style: str | None = None
-    stop_rule: str = "generation_config"
-    device: str = "auto"
-    dtype: str = "auto"
-    engine: str = "auto"
-    attention: str = "grouped"
-    data_dir: str | None = None
-    runs_dir: str = "results/runs"
-    grid: str | None = None
-    resume: str | None = None
 
 
 statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell and exits with the worst
