@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN ?= $(BIN)/python run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model draft demo test lint perf paper-tables paper-figures
+.PHONY: help setup model draft demo grid test lint perf paper-tables paper-figures report
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -27,6 +27,11 @@ draft: model  ## distil a draft model of the embedded one, for opt_tree_draft an
 demo: model  ## plain decoding, PLD and GOOSE on a few HumanEval prompts
 	$(RUN) 'compare=[ar,pld,goose]' limit=4 max_new_tokens=96
 
+EXP ?= smoke
+ARGS ?=
+grid: setup  ## a grid of cells, EXP=smoke|embedded|main|topology|ablation|opt_tree|scaling; finishes what is missing
+	$(RUN) -m +experiment=$(EXP) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(ARGS)
+
 test: model  ## all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
@@ -38,6 +43,9 @@ perf: model  ## the engine beside its peers, as ratios of one run
 	$(BIN)/python scripts/perf.py
 
 RUNS ?= results/runs
+report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
+	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)
+
 paper-tables: setup  ## the paper's tables and figures from the runs below RUNS=results/runs, into results/
 	$(BIN)/python scripts/paper_tables.py $(RUNS)
 

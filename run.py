@@ -2,49 +2,35 @@
 
 python run.py model=llama3 method=goose
 python run.py compare=[ar,pld,goose] limit=20
+python run.py -m +experiment=embedded
 """
 
 import sys
+import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import partial
+from itertools import product
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError, first_line
+from benchmarks.settings import RunConfig
+
+if TYPE_CHECKING:
+    from benchmarks import grid
 
 BASELINE = "ar"
-
-
-@dataclass
-class RunConfig:
-    """Every key of conf/config.yaml. A key that is not here is an error, so none goes unread."""
-
-    model: dict[str, Any]
-    dataset: dict[str, Any]
-    method: dict[str, Any]
-    compare: list[str] = field(default_factory=list)
-    limit: int | None = 5
-    offset: int = 0
-    max_new_tokens: int | None = 128
-    node_budget: int = 60
-    temperature: float = 0.0
-    seed: int = 0
-    repeats: int = 1
-    prompt_style: str | None = None
-    stop_rule: str = "generation_config"
-    device: str = "auto"
-    dtype: str = "auto"
-    engine: str = "auto"
-    attention: str = "grouped"
-    runs_dir: str = "results/runs"
-    resume: str | None = None
 
 
 statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell and exits with the worst
@@ -52,25 +38,91 @@ statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell a
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    from benchmarks import cell  # imported late: a typing mistake on the command line should not wait for torch
+    from benchmarks import cell, grid  # imported late: a typing mistake should not wait for torch
 
+    job = HydraConfig.get()
+    number = None if OmegaConf.is_missing(job.job, "num") else job.job.num  # of the cell in a multirun
     try:
-        config = checked(cfg)
-        if config.resume is not None:
-            others = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
-            if others:
-                raise UserError(f"resume= takes the run's own settings; leave out {', '.join(others)}")
-            status = cell.resume(config.resume, makers)
-        else:
-            methods = selected_methods(cfg, config)
-            settings = {f.name: getattr(config, f.name) for f in fields(RunConfig)}
-            for key in ("method", "compare", "resume"):
-                del settings[key]
-            status = cell.start(settings, methods, makers)
+        outcome = attempt(cfg, number)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        status = 2
-    statuses.append(status)
+        outcome = grid.Outcome(grid.FAILED, str(error))
+    except Exception as error:  # in a grid the other cells go on, and this one is recorded as failed
+        if cfg.get("grid") is None:
+            raise
+        traceback.print_exc()
+        outcome = grid.Outcome(grid.FAILED, f"{type(error).__name__}: {first_line(error)}")
+    if outcome.status == grid.FAILED:
+        print(f"error: {outcome.reason}", file=sys.stderr)
+    statuses.append(outcome.status)
+    if number is None:
+        return
+    if cfg.get("grid") is not None:
+        try:
+            folder = grid.grid_folder(cfg.runs_dir, cfg.grid)
+            grid.record(folder, number, outcome)
+            print(grid.progress(folder, time.time()))
+        except UserError as error:  # the summary names the cells without an outcome
+            print(f"error: {error}", file=sys.stderr)
+    if outcome.status == grid.INTERRUPTED:
+        sys.exit(grid.INTERRUPTED)  # Ctrl-C means the whole multirun
+    cell.release_memory()
+    if cfg.get("grid") is None and outcome.status and not job.launcher._target_.endswith(".BasicLauncher"):
+        raise RuntimeError(f"the run ended with status {outcome.status}")  # all that reaches Hydra in another process
+
+
+def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
+    """Starts, finishes or (in a grid) skips the run that `cfg` describes."""
+    from benchmarks import cell, grid
+
+    config = checked(cfg)
+    if config.resume is not None:
+        others = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+        if others:
+            raise UserError(f"resume= takes the run's own settings; leave out {', '.join(others)}")
+        return grid.Outcome(cell.resume(config.resume, makers))
+    methods = selected_methods(cfg, config)
+    settings = {f.name: getattr(config, f.name) for f in fields(RunConfig)}
+    for key in ("method", "compare", "resume"):
+        del settings[key]
+    if config.grid is None:
+        return grid.Outcome(cell.start(settings, methods, makers))
+    at = None if number is None else grid.place(grid.grid_folder(config.runs_dir, config.grid), number)
+    return cell.in_grid(settings, methods, makers, at)
+
+
+class GridCallback(Callback):
+    """Hydra calls it before and after a multirun, in the process that launches: a grid's plan and its summary."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        if (name := OmegaConf.select(config, "grid")) is not None:
+            from benchmarks import grid
+
+            try:
+                grid.begin(grid.grid_folder(config.runs_dir, name), planned_cells(config))
+            except UserError as error:
+                print(f"error: {error}", file=sys.stderr)
+                sys.exit(2)
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        if (name := OmegaConf.select(config, "grid")) is not None:
+            from benchmarks import grid
+
+            status, text = grid.summary(grid.grid_folder(config.runs_dir, name))
+            print(text)
+            statuses.append(status)
+
+
+def planned_cells(config: DictConfig) -> list[list[str]]:
+    """The overrides of every job, in the order of Hydra's basic sweeper: what comes last for a key is what counts."""
+    texts = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    axes = {}
+    for override in parser.parse_overrides([*texts, *config.hydra.overrides.task]):
+        key = override.get_key_element()
+        is_sweep = override.is_sweep_override()
+        values = override.sweep_string_iterator() if is_sweep else [override.get_value_element_as_str()]
+        axes[key] = [f"{key}={value}" for value in values]
+    return [list(cell) for cell in product(*axes.values())]
 
 
 def checked(cfg: DictConfig) -> RunConfig:
@@ -141,5 +193,6 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
 
 
 if __name__ == "__main__":
+    sys.modules["run"] = sys.modules["__main__"]  # conf/config.yaml names run.GridCallback: this module, not a copy
     main()
     sys.exit(max(statuses, default=0))

@@ -3,22 +3,28 @@
 The settings are the resolved config as a dictionary; this file does not know how it was composed.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.datasets import load_dataset
+from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
-from benchmarks.harness import BASELINE, CellPrompt, Settings, run_cell
+from benchmarks.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, outcome_of
+from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, longest_request, run_cell
 from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
-from benchmarks.prompts import render
-from benchmarks.records import RunFolder
-from benchmarks.tables import cell_table, markdown, rich_tables
+from benchmarks.prompts import Prompt, render, template_source
+from benchmarks.records import RUN, RunFolder
+from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
 from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
 
@@ -28,7 +34,7 @@ WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volum
 Makers = Callable[[dict[str, dict]], dict[str, Callable]]
 
 
-def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) -> int:
+def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None = None) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
     if settings["model"].get("weights") == "random":
         raise UserError(
@@ -37,12 +43,26 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers) ->
         )
     made = makers(methods)
     loaded, lm, prompts, header = _prepare(settings)
-    header = {"config": header.pop("config"), "methods": methods, **header}
-    folder = RunFolder.create(settings["runs_dir"], f"{loaded.name}-{header['dataset']['name']}", header)
-    return _run(folder, loaded, lm, prompts, made)
+    own = {"config": header.pop("config"), "methods": methods, "config_hash": config_hash(settings, methods)}
+    runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
+    folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
+    return _run(folder, loaded, lm, prompts, made, place)
 
 
-def resume(path: str, makers: Makers) -> int:
+def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None) -> Outcome:
+    """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
+    folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
+    found = find(folder, key)
+    # Opening a torn folder mends it, and what is said of that belongs to resume().
+    if found is not None and (found / RUN).exists() and RunFolder.open(found).is_complete:
+        print(f"complete, not run again: {found}")
+        return outcome_of(found, skipped=True)
+    status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
+    run = find(folder, key)
+    return Outcome(INTERRUPTED, "interrupted", run.name) if status == INTERRUPTED else outcome_of(run, skipped=False)
+
+
+def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     """Finishes a killed run with its own settings: finished lines stay, nothing is measured twice."""
     folder = RunFolder.open(path)
     if folder.is_complete:
@@ -65,7 +85,7 @@ def resume(path: str, makers: Makers) -> int:
     differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
     if differing:
         raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
-    return _run(folder, loaded, lm, prompts, made)
+    return _run(folder, loaded, lm, prompts, made, place)
 
 
 def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPrompt], dict]:
@@ -83,9 +103,10 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
     loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
-    spec = _spec(settings["model"])
+    spec, frame = _spec(settings["model"]), settings["model"].get("chat_frame")
+    window = {key: settings.get(key) for key in ("data_dir", "limit", "offset")}
     try:
-        dataset = load_dataset(**loader_keys, limit=settings["limit"], offset=settings["offset"])
+        dataset = load_dataset(**loader_keys, **window)
     except TypeError as error:
         raise UserError(f"dataset: {error}") from error
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
@@ -94,8 +115,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         lm = TreeLM(loaded.model, engine=engine, attention=attention)
     except ValueError as error:
         raise UserError(str(error)) from error
-    rendered = {item.id: render(item, loaded.tokenizer, style) for item in dataset.items}
-    prompts = [CellPrompt(item_id, prompt.ids, prompt.text_sha256) for item_id, prompt in rendered.items()]
+    prompts = [_cell_prompt(item, loaded.tokenizer, style, frame) for item in dataset.items]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": {**settings, "prompt_style": style, "max_new_tokens": max_new_tokens},
@@ -103,18 +123,37 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
-        "dataset": {"name": dataset.name, "source": dataset.source, "sha256": dataset.sha256},
+        "chat_template": template_source(loaded.tokenizer, style),
+        "dataset": {key: getattr(dataset, key) for key in ("name", "source", "version", "sha256")},
         "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
         "environment": describe(loaded.device),
     }
     return loaded, lm, prompts, header
 
 
+def _cell_prompt(item: Item, tokenizer: Any, style: str, frame: str | None) -> CellPrompt:
+    """Raw style asks the first turn alone; a later turn has the answers before it in its text."""
+
+    def rendered(outputs: Sequence[Sequence[int]]) -> Prompt:
+        answers = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in outputs]
+        return render(item, tokenizer, style, answers, frame)
+
+    first, n_turns = rendered([]), len(item.turns) if style == "chat" else 1
+    return CellPrompt(item.id, first.ids, first.text_sha256, item.group, n_turns, rendered if n_turns > 1 else None)
+
+
 def _run(
-    folder: RunFolder, loaded: LoadedModel, lm: TreeLM, prompts: list[CellPrompt], made: dict[str, Callable]
+    folder: RunFolder,
+    loaded: LoadedModel,
+    lm: TreeLM,
+    prompts: list[CellPrompt],
+    made: dict[str, Callable],
+    place: Place | None,
 ) -> int:
     console = Console()
     config = folder.header["config"]
+    if place is not None:
+        console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
     console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
     sampling = Sampling(config["temperature"], config["seed"])
     settings = Settings(
@@ -126,31 +165,53 @@ def _run(
     )
     for notice in filter(None, [folder.header["generation_notice"], *folder.notices]):
         console.print(f"notice: {notice}", markup=False)
-    n_jobs = len(prompts) * len(made) * settings.repeats
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task("measuring", total=n_jobs, completed=len(folder.done_keys()))
-
-        def on_turn(line: dict) -> None:
-            progress.update(task, advance=1, description=f"{line['prompt_id']} {line['method']}")
-
-        warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+    n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
+    warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+    n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
+    lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
+    with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
         try:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+            interrupted = False
         except KeyboardInterrupt:
-            progress.stop()
-            console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
-            return 130
+            interrupted = True
+    if interrupted:
+        folder.close()
+        console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
+        return INTERRUPTED
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
-    folder.finish({"divergences": found})
-    return report(folder, lines, found, console)
-
-
-def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Console) -> int:
-    """Prints the cell's table and keeps it beside the record; 1 when a method is broken or a prompt failed, else 0."""
     table = cell_table(folder.header, lines, found)
-    (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    folder.finish({"divergences": found, "problems": table.problems})
+    return report(folder, table, console)
+
+
+@contextmanager
+def _progress(console: Console, n_done: int, n_jobs: int, place: Place | None) -> Iterator[Callable[[dict], None]]:
+    """Shows how far the cell is, and the grid; yields what is to be called behind every line."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Over hours, not rich's last seconds: one turn may take minutes.
+    with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=24 * 3600) as progress:
+        task = progress.add_task("measuring", total=n_jobs, completed=n_done)
+        grid = None
+        if place is not None:  # cells before this one are done; this one counts by its share
+            grid = progress.add_task("cells", total=place.n_cells, completed=place.number + n_done / n_jobs)
+
+        def on_turn(line: dict) -> None:
+            turn = f"turn {line['turn'] + 1} " if line["turn"] else ""
+            progress.update(task, advance=1, description=f"{line['prompt_id']} {turn}{line['method']}")
+            if grid is not None:
+                progress.update(grid, advance=1 / n_jobs)
+
+        yield on_turn
+
+
+def report(folder: RunFolder, table: CellTable, console: Console) -> int:
+    """Prints the cell's table and keeps it beside the record; 1 when a method is broken or a prompt failed, else 0."""
+    try:
+        (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    except OSError as error:  # the record is complete without it
+        console.print(f"notice: table.md could not be written ({error.strerror})", markup=False)
     for rendered in rich_tables(table):
         console.print(rendered)
     console.print(table.conditions, markup=False, highlight=False)
@@ -161,19 +222,30 @@ def report(folder: RunFolder, lines: list[dict], found: list[dict], console: Con
     return 1 if table.problems else 0
 
 
+def release_memory() -> None:
+    """Between two cells of one process: the model of the first must be gone before the second is loaded."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -> list[dict]:
     """Differing outputs; outside fp32 each is judged by an fp32 copy of the model, loaded only when one is needed."""
-    ids = {prompt.id: prompt.ids for prompt in prompts}
+    ids = asked_ids(prompts, lines)
     found = divergences(lines, BASELINE, ids, judge=None)
     if not found or loaded.dtype == "float32":
         return found
-    exact = load_model(_spec(config["model"]), device=loaded.device, dtype="float32").model
+    spec = _spec(config["model"])
+    try:
+        exact = load_model(spec, device=loaded.device, dtype="float32").model
+    except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
+        exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
 
 
 def _spec(model_config: dict[str, Any]) -> ModelSpec:
     try:
-        return ModelSpec(**model_config)
+        return ModelSpec(**{key: value for key, value in model_config.items() if key != "chat_frame"})
     except TypeError as error:
         raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
 

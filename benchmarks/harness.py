@@ -1,12 +1,14 @@
 """Runs one cell: one model, one set of prompts, several methods interleaved prompt by prompt on one clock.
 
-Every (prompt, method, repeat) becomes one line of the run folder, raw: output ids, seconds, and per step the tree, the
-accepted path and the parts of the time. It computes no metric (metrics.py) and reads no configuration (run.py).
+Every (prompt, turn, method, repeat) becomes one line of the run folder, raw: output ids, seconds, and per step the
+tree, the accepted path and the parts of the time. It computes no metric (metrics.py), reads no configuration (run.py)
+and knows no text: how a later turn is asked is the prompt's own function.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from benchmarks.records import RunFolder
 from goose.engine.decode import Drafter, Generation, decode
@@ -15,11 +17,28 @@ from goose.engine.verify import Sampling
 BASELINE = "ar"
 
 
+class Asked(Protocol):
+    """A turn as it is asked: a rendered prompt."""
+
+    ids: tuple[int, ...]
+    text_sha256: str
+
+
+class NoAnswer(RuntimeError):
+    """A turn cannot be asked, because plain decoding failed a turn before it."""
+
+
 @dataclass(frozen=True)
 class CellPrompt:
+    """A prompt, or a conversation: `ids` and `text_sha256` are the first turn's."""
+
     id: str
     ids: tuple[int, ...]
     text_sha256: str
+    group: str | None = None  # of the dataset: MT-Bench's category, Spec-Bench's task
+    n_turns: int = 1
+    # Output ids of the turns before -> the next turn's prompt; None where there is one turn.
+    follow_up: Callable[[Sequence[Sequence[int]]], Asked] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,47 +74,107 @@ def run_cell(
         with suppress(Exception):  # what is wrong will show in the measured prompts, and be recorded there
             decode(lm, warm_up_ids, make(), max_new_tokens=n_warm_up, node_budget=settings.node_budget)
     measured = {name: make() for name, make in drafters.items()}
+    turns = Turns(folder.lines() if done else ())
     for job in plan:
-        line = _measure(lm, job, measured[job.method], settings)
+        line = _measure(lm, job, turns, measured[job.method], settings)
         folder.append(line)
+        turns.saw(line)
         on_turn(line)
+
+
+class Turns:
+    """What each turn of each prompt is asked as.
+
+    A later turn's prompt holds the baseline's answers to the turns before it, those of the first repeat, so that every
+    method and every repeat decodes the same prompt; in fp32 all answers are equal anyway.
+    """
+
+    def __init__(self, lines: Iterable[dict] = ()):
+        self._answers: dict[tuple[str, int], list[int]] = {}
+        self._asked: dict[tuple[str, int], Asked] = {}
+        for line in lines:
+            self.saw(line)
+
+    def saw(self, line: dict) -> None:
+        if line["method"] == BASELINE and line["repeat"] == 0 and line["error"] is None:
+            self._answers[line["prompt_id"], line["turn"]] = line["output_ids"]
+
+    def asked(self, prompt: CellPrompt, turn: int) -> Asked:
+        """Ids and hash of the turn. Raises NoAnswer, and whatever the prompt's template raises."""
+        if turn == 0:
+            return prompt
+        place = prompt.id, turn
+        if place not in self._asked:  # once, because a template may write the time of day
+            unanswered = [t for t in range(turn) if (prompt.id, t) not in self._answers]
+            if unanswered:
+                raise NoAnswer(f"{BASELINE} failed turn {unanswered[0]} of this prompt, so turn {turn} was not asked")
+            self._asked[place] = prompt.follow_up([self._answers[prompt.id, t] for t in range(turn)])
+        return self._asked[place]
+
+
+def asked_ids(prompts: Sequence[CellPrompt], lines: Sequence[dict]) -> dict[tuple[str, int], tuple[int, ...]]:
+    """(prompt id, turn) -> the ids that the recorded lines were measured on, where the turn could be asked."""
+    turns, found = Turns(lines), {}
+    for prompt in prompts:
+        for turn in range(prompt.n_turns):
+            with suppress(Exception):  # then its lines are failed ones, and nobody asks for its ids
+                found[prompt.id, turn] = turns.asked(prompt, turn).ids
+    return found
+
+
+def longest_request(prompts: Sequence[CellPrompt], max_new_tokens: int) -> int:
+    """Tokens of the longest context that any turn may reach: what it is asked with, and an answer to every turn so far.
+
+    Counted with empty answers and their most tokens on top; a text read back may have a few more.
+    """
+    longest = 0
+    for prompt in prompts:
+        for turn in range(prompt.n_turns):
+            asked = prompt if turn == 0 else prompt.follow_up([()] * turn)
+            longest = max(longest, len(asked.ids) + (turn + 1) * max_new_tokens)
+    return longest
 
 
 @dataclass(frozen=True)
 class Job:
-    prompt: CellPrompt  # a Recording in a timed replay: only its id is read here
+    prompt: CellPrompt  # a Recording in a timed replay: only its id and n_turns are read here
+    turn: int
     method: str
     repeat: int
-    place: int  # which of the prompt's methods ran first, second, ...
+    place: int  # which of the turn's methods ran first, second, ...
 
     @property
     def key(self) -> tuple[str, int, str, int]:
-        return (self.prompt.id, 0, self.method, self.repeat)
+        return (self.prompt.id, self.turn, self.method, self.repeat)
 
 
 def schedule(prompts: Sequence[CellPrompt], methods: Sequence[str], repeats: int) -> Iterator[Job]:
-    """All jobs in order: methods side by side on each prompt, their order rotated so that none always goes first."""
+    """All jobs in order: methods side by side on each turn, their order rotated so that none always goes first."""
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
-            first = (i + repeat) % len(methods)
-            for place, method in enumerate([*methods[first:], *methods[:first]]):
-                yield Job(prompt, method, repeat, place)
+            for turn in range(prompt.n_turns):
+                first = (i + turn + repeat) % len(methods)
+                for place, method in enumerate([*methods[first:], *methods[:first]]):
+                    yield Job(prompt, turn, method, repeat, place)
 
 
-def _measure(lm, job: Job, drafter: Drafter, settings: Settings) -> dict:
+def _measure(lm, job: Job, turns: Turns, drafter: Drafter, settings: Settings) -> dict:
     line = {
         "prompt_id": job.prompt.id,
-        "turn": 0,
+        "turn": job.turn,
+        "group": job.prompt.group,
         "method": job.method,
         "repeat": job.repeat,
         "place": job.place,
-        "prompt_sha256": job.prompt.text_sha256,
-        "n_prompt": len(job.prompt.ids),
+        "prompt_sha256": None,  # stays so where the turn could not be asked
+        "n_prompt": None,
     }
     try:
+        prompt = turns.asked(job.prompt, job.turn)
+        line |= {"prompt_sha256": prompt.text_sha256, "n_prompt": len(prompt.ids)}
         generation = decode(
             lm,
-            job.prompt.ids,
+            prompt.ids,
             drafter,
             max_new_tokens=settings.max_new_tokens,
             stop_ids=settings.stop_ids,

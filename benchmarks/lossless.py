@@ -17,6 +17,7 @@ class Divergence:
     """Where an output first differs from plain decoding's, and why."""
 
     prompt_id: str
+    turn: int
     method: str
     repeat: int
     index: int  # of the first differing output token
@@ -39,7 +40,7 @@ def first_difference(baseline: Sequence[int], other: Sequence[int]) -> int | Non
 def divergences(
     lines: Sequence[dict],  # recorded lines of all methods
     baseline: str,
-    prompts: dict[str, Sequence[int]],  # prompt id -> prompt ids
+    prompts: dict[tuple[str, int], Sequence[int]],  # (prompt id, turn) -> the ids it was asked with
     judge: Callable[[Sequence[int], int, int], dict] | None,  # (prefix, token, token) -> margin, gap_fp32, spread
 ) -> list[dict]:
     """Every output, of every repeat, that differs from the baseline's first. Without a judge it is `broken`.
@@ -47,11 +48,11 @@ def divergences(
     tie: both tokens lie within twice the numeric spread of the best one in fp32 (each logit may be off by the spread).
     """
     finished = [line for line in lines if line["error"] is None]
-    expected = {x["prompt_id"]: x["output_ids"] for x in reversed(finished) if x["method"] == baseline}
+    expected = {(x["prompt_id"], x["turn"]): x["output_ids"] for x in reversed(finished) if x["method"] == baseline}
     found = []
     for line in finished:
-        prompt_id, output = line["prompt_id"], line["output_ids"]
-        plain = expected.get(prompt_id)
+        place, output = (line["prompt_id"], line["turn"]), line["output_ids"]
+        plain = expected.get(place)
         index = None if plain is None else first_difference(plain, output)
         if index is None:
             continue
@@ -60,11 +61,9 @@ def divergences(
         facts = {"margin": None, "gap_fp32": None, "spread": None}
         verdict = "broken"
         if judge is not None and a is not None and b is not None:
-            facts = judge([*prompts[prompt_id], *plain[:index]], a, b)
+            facts = judge([*prompts[place], *plain[:index]], a, b)
             verdict = "tie" if facts["gap_fp32"] <= 2 * facts["spread"] else "broken"
-        found.append(
-            asdict(Divergence(prompt_id, line["method"], line["repeat"], index, a, b, **facts, verdict=verdict))
-        )
+        found.append(asdict(Divergence(*place, line["method"], line["repeat"], index, a, b, **facts, verdict=verdict)))
     return found
 
 

@@ -103,7 +103,10 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
 
 
 def _per_prompt(turns: Turns, baseline: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Emitted and decode seconds of the method, then of the baseline, summed a prompt; equal prompts side by side."""
+    """Emitted and decode seconds of the method, then of the baseline, summed a prompt; equal prompts side by side.
+
+    The turns of a conversation are one prompt: they are not independent of each other.
+    """
     columns = []
     for arm in (turns, baseline):
         emitted: dict[str, float] = {}
@@ -233,7 +236,7 @@ def projected_speed_up(turns: Turns, t: Callable[[int, int, bool], float], *, ho
 
 @dataclass(frozen=True)
 class Losslessness:
-    n_outputs: int  # one a prompt and repeat
+    n_outputs: int  # one a prompt, turn and repeat
     n_equal: int
     n_ties: int
 
@@ -257,7 +260,7 @@ def losslessness(lines: Sequence[dict], method: str, divergences: Sequence[dict]
 
     Over all that the method finished, also where another method failed.
     """
-    outputs = {(x["prompt_id"], x["repeat"]) for x in lines if x["method"] == method and x["error"] is None}
+    outputs = {_place(x) for x in lines if x["method"] == method and x["error"] is None}
     differ = [d for d in divergences if d["method"] == method]
     n_ties = sum(d["verdict"] == "tie" for d in differ)
     return Losslessness(len(outputs), len(outputs) - len(differ), n_ties)

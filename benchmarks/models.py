@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import reprlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,19 @@ class LoadedModel:
 
 def spec_named(name: str, **changes: Any) -> ModelSpec:
     """The spec of conf/model/NAME.yaml with `changes` to its fields, for scripts that need no other setting."""
+    known = {f.name for f in fields(ModelSpec)}  # a model's file also says how it is asked
+    return ModelSpec(**{key: value for key, value in (_read_conf(name) | changes).items() if key in known})
+
+
+def _read_conf(name: str) -> dict[str, Any]:
+    """conf/model/NAME.yaml over the files that its `defaults` name."""
     file = CONF / f"{name}.yaml"
     if not file.is_file():
         names = ", ".join(sorted(other.stem for other in CONF.glob("*.yaml")))
         raise UserError(f"there is no model {name!r}; conf/model has {names}")
-    return ModelSpec(**(yaml.safe_load(file.read_text(encoding="utf-8")) | changes))
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    below = [_read_conf(base) for base in own.pop("defaults", []) if base != "_self_"]
+    return {key: value for one in [*below, own] for key, value in one.items()}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class Recording:
     prompt_ids: list[int]
     output_ids: list[int]  # a stop id that ended it is part of it
 
+    n_turns = 1  # of a schedule: a recorded turn stands for itself
+
     @property
     def in_spec_bench(self) -> bool:
         """Spec-Bench is MT-Bench (both turns), GSM8K as `math_reasoning`, and four sets of its own."""

@@ -59,7 +59,7 @@ class RunFolder:
                     continue
         own = {"schema_version": SCHEMA_VERSION, "run_id": run_id, "created": now.isoformat(timespec="seconds")}
         folder = cls(path, json.loads(_strict_json(_merged(own, header))))
-        _write_atomically(path / CELL, folder.header)
+        write_atomically(path / CELL, folder.header)
         return folder
 
     @classmethod
@@ -147,7 +147,7 @@ class RunFolder:
         own = {**self.header, "finished": finished, "n_lines": len(self._keys)}
         with _disk_errors(self.path / TURNS):
             self._file = self._file or self._open_for_writing()  # only the one who may write may say it is complete
-        _write_atomically(self.path / RUN, _merged(own, summary))
+        write_atomically(self.path / RUN, _merged(own, summary))
         self.close()
 
     def close(self) -> None:
@@ -255,7 +255,8 @@ def _read_object(file: Path, advice: str) -> dict:
         raise UserError(f"{file} could not be read ({error}). {advice}") from error
 
 
-def _write_atomically(file: Path, value: dict) -> None:
+def write_atomically(file: Path, value: dict) -> None:
+    """The value as JSON, whole or not at all; UserError where the disk does not take it."""
     temporary = file.with_name(file.name + ".tmp")
     text = _strict_json(value, indent=2) + "\n"
     with _disk_errors(file):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 
 from baselines.autoregressive import AutoregressiveDrafter
 from benchmarks import metrics
-from benchmarks.cost import engine_of
 from benchmarks.cost_curve import CostCurve
 from benchmarks.environment import describe
 from benchmarks.forced import timed_replay
@@ -70,7 +69,7 @@ def _row(method: str, turns: list[dict], baseline: list[dict]) -> dict[str, str]
 def _conditions(loaded: LoadedModel, lm: TreeLM) -> str:
     env = describe(loaded.device)
     return (
-        f"{loaded.name} ({loaded.weights}, {loaded.dtype}, engine {engine_of(lm)}) on {env['device']} ({env['cpu']}, "
+        f"{loaded.name} ({loaded.weights}, {loaded.dtype}, engine {lm.engine}) on {env['device']} ({env['cpu']}, "
         f"{env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}; methods interleaved "
         "turn by turn; tokens/s: decoding, the drafter's set-up included; draft to observe: median milliseconds a step"
     )

@@ -125,9 +125,10 @@ class GooseDrafter:
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
         if self._tree_route:
-            n_spine = int((tree.sources == CONTEXT).sum())
+            sources = tree.sources.tolist()
+            n_spine = sources.count(CONTEXT)
             if n_spine:
-                rate = sum(tree.sources[node] == CONTEXT for node in verdict.path) / n_spine
+                rate = sum(sources[node] == CONTEXT for node in verdict.path) / n_spine
                 self.ema = self.ema_alpha * rate + (1 - self.ema_alpha) * self.ema
             if self.allocation != "harmonic":
                 n_sources = len(SOURCE_NAMES)

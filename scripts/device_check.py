@@ -58,7 +58,7 @@ def main() -> None:
     model = random_model(shape, args.device, dtype)
     lms = {engine: TreeLM(model, engine=engine) for engine in ("eager", "graph")}
     for engine, lm in lms.items():
-        label = {"model": f"llama-{args.size}", "weights": "random", "engine": engine}
+        label = {"model": f"llama-{args.size}", "weights": "random"}
         curve = cost.measure(lm, context_lengths=args.lengths, repeats=args.repeats, **label)
         curve.save(args.out)
         ms = [{"L": p.context, "n": p.n_nodes, "shape": p.shape, "ms": 1e3 * p.seconds} for p in curve.points]

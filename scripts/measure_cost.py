@@ -29,7 +29,7 @@ class Keys:
     path: str | None = None  # a local copy of its checkpoint
     device: str = "auto"
     dtype: str = "auto"
-    engine: str | None = None  # None: the engine's own choice for the device
+    engine: str = "auto"
     nodes: list[int] = field(default_factory=lambda: list(cost.NODE_COUNTS))
     lengths: list[int] = field(default_factory=lambda: list(cost.CONTEXT_LENGTHS))
     repeats: int = 15
@@ -54,8 +54,8 @@ def main() -> None:
 
 def measured(keys: Keys, spec: ModelSpec) -> CostCurve:
     loaded = load_model(spec, device=keys.device, dtype=keys.dtype)
-    lm = TreeLM(loaded.model, **({"engine": keys.engine} if keys.engine else {}))
-    label = {"model": spec.name, "weights": loaded.weights, "engine": cost.engine_of(lm)}
+    lm = TreeLM(loaded.model, engine=keys.engine)
+    label = {"model": spec.name, "weights": loaded.weights}
     curve = cost.measure(lm, keys.nodes, keys.lengths, keys.repeats, keys.top_k, **label)
     return replace(curve, machine=measure_machine(lm.device, lm.dtype))
 

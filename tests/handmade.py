@@ -44,6 +44,7 @@ def line(
     return {
         "prompt_id": prompt_id,
         "turn": 0,
+        "group": None,
         "method": method,
         "repeat": repeat,
         "place": 0,
@@ -66,13 +67,13 @@ def plain(prompt_id: str, n_tokens: int, decode_s: float, **fields) -> dict:
 
 def failed(prompt_id: str, method: str, error: str = "NonFiniteLogits: nan", repeat: int = 0) -> dict:
     """The line of a prompt that failed: no outputs, no seconds."""
-    keep = ("prompt_id", "turn", "method", "repeat", "place", "prompt_sha256", "n_prompt")
+    keep = ("prompt_id", "turn", "group", "method", "repeat", "place", "prompt_sha256", "n_prompt")
     whole = line(prompt_id, method, repeat=repeat)
     return {**{key: whole[key] for key in keep}, "error": error}
 
 
 def divergence(prompt_id: str, method: str, verdict: str, repeat: int = 0) -> dict:
-    return {"prompt_id": prompt_id, "method": method, "repeat": repeat, "index": 3, "verdict": verdict}
+    return {"prompt_id": prompt_id, "turn": 0, "method": method, "repeat": repeat, "index": 3, "verdict": verdict}
 
 
 def header(methods: Sequence[str], **config) -> dict:

@@ -18,7 +18,7 @@ from toy import counter, shown, tiny_model
 
 ROOT = Path(__file__).parents[1]
 SIZES, LENGTHS = (1, 3, 8), (5, 20)
-LABEL = {"model": "tiny", "weights": "random", "engine": "eager"}
+LABEL = {"model": "tiny", "weights": "random"}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def test_every_size_and_length_is_measured_for_trees_and_chains(curve):
 
 def test_a_curve_says_what_was_measured(curve):
     shown = (curve.kind, curve.model, curve.weights, curve.device, curve.dtype, curve.engine, curve.attention)
-    assert shown == ("measured", "tiny", "random", "cpu", "float32", "eager", "grouped")
+    assert shown == ("measured", "tiny", "random", "cpu", "float32", "fused", "grouped")
     assert curve.versions["torch"] == torch.__version__
-    assert curve.file_name == "tiny-cpu-float32-eager.json"
+    assert curve.file_name == "tiny-cpu-float32-fused.json"
 
 
 class Watched:
@@ -52,6 +52,7 @@ class Watched:
     def __init__(self):
         self._lm = counter()
         self.model, self.dtype = tiny_model(), torch.float32
+        self.engine, self.attention = "eager", "grouped"
         self.device, self.vocab_size, self.max_positions = self._lm.device, self._lm.vocab_size, 100
         self.scored: list[tuple[int, int, bool]] = []
 
@@ -156,7 +157,7 @@ def test_the_script_prints_a_table_and_keeps_the_curve(monkeypatch, capsys, tmp_
     printed = " ".join(capsys.readouterr().out.split())
     for text in ("measured verify cost of tiny in bfloat16 on cpu", "GB/s", "t(n)/t(1)", "launch", CHAIN, "1.00"):
         assert text in printed
-    kept = load_curve(tmp_path / "tiny-cpu-bfloat16-eager.json")
+    kept = load_curve(tmp_path / "tiny-cpu-bfloat16-fused.json")
     assert (kept.weights, kept.node_counts, kept.context_lengths) == ("random", (1, 8), (16,))
     assert kept.machine.copy_bytes_per_s > 0
 

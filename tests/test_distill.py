@@ -68,6 +68,10 @@ def data_dir(tmp_path):
 # Training
 
 
+def whole_head(model) -> torch.Tensor:
+    return torch.arange(model.config.vocab_size)
+
+
 def test_the_loss_is_the_cross_entropy_of_every_continuation_token(target, samples):
     student = make_student(target, [1])
     total, n = 0.0, 0
@@ -79,29 +83,47 @@ def test_the_loss_is_the_cross_entropy_of_every_continuation_token(target, sampl
                 p = torch.from_numpy(sample.top_p[i].astype(np.float32))
                 total -= float((p * row[torch.from_numpy(sample.top_ids[i].astype(np.int64))]).sum())
                 n += 1
-    loss = float(batch_loss(student, samples[:3]).detach())
+    loss = float(batch_loss(student, samples[:3], whole_head(student)).detach())
     assert loss == pytest.approx(total / n, rel=5e-3)  # half-precision shares do not sum to exactly 1
+
+
+def test_the_loss_over_a_trimmed_head_is_the_whole_heads_without_the_ids_that_no_target_keeps(target, samples):
+    student, few = make_student(target, [1]), torch.tensor([3, 5])
+    kept = sorted({3, 5} | {int(i) for sample in samples[:3] for i in sample.top_ids.reshape(-1)})
+    assert len(kept) < target.config.vocab_size
+    total, n = 0.0, 0
+    with torch.no_grad():
+        for sample in samples[:3]:
+            logits = student(torch.from_numpy(sample.ids)[None]).logits[0, sample.n_prompt - 1 : -1]
+            log_q = torch.full_like(logits, -torch.inf)
+            log_q[:, kept] = logits[:, kept].log_softmax(-1)
+            p, ids = (torch.from_numpy(rows.astype(kind)) for rows, kind in
+                      ((sample.top_p, np.float32), (sample.top_ids, np.int64)))  # fmt: skip
+            total, n = total - float((p * log_q.gather(1, ids)).sum()), n + sample.n_new
+    assert float(batch_loss(student, samples[:3], few).detach()) == pytest.approx(total / n, rel=5e-3)
 
 
 def test_one_training_step_lowers_the_loss_and_leaves_the_target_alone(target, samples):
     before = {name: p.clone() for name, p in target.named_parameters()}
     student = make_student(target, [0])
-    first = float(batch_loss(student, samples).detach())
-    train(student, samples, Recipe(epochs=1, batch_size=len(samples), peak_lr=1e-3), quiet)
-    assert float(batch_loss(student, samples).detach()) < first
+    head = whole_head(student)
+    first = float(batch_loss(student, samples, head).detach())
+    train(student, samples, Recipe(epochs=1, batch_size=len(samples), peak_lr=1e-3), head.numpy(), quiet)
+    assert float(batch_loss(student, samples, head).detach()) < first
     assert all(torch.equal(before[name], p) for name, p in target.named_parameters())
 
 
 def test_every_sample_is_seen_once_an_epoch(target, samples, monkeypatch):
     seen = []
 
-    def counted(student, batch):
+    def counted(student, batch, head_ids):
         seen.extend(id(sample) for sample in batch)
-        return batch_loss(student, batch)
+        return batch_loss(student, batch, head_ids)
 
     monkeypatch.setattr("benchmarks.distill.batch_loss", counted)
     steps = []
-    train(make_student(target, [0]), samples, Recipe(epochs=3, batch_size=3), lambda *step: steps.append(step))
+    ids = np.arange(target.config.vocab_size)
+    train(make_student(target, [0]), samples, Recipe(epochs=3, batch_size=3), ids, lambda *step: steps.append(step))
     assert sorted(seen) == sorted([id(sample) for sample in samples] * 3)
     assert [step for step, _, _ in steps] == list(range(1, len(steps) + 1))
 

@@ -20,7 +20,7 @@ from toy import P0, ScriptedDrafter, StubLM, chain_of, counter, tiny_model
 METHODS = {"ar": AutoregressiveDrafter, "pld": PromptLookupDrafter, "goose": GooseDrafter, "iso3": BalancedDrafter}
 COLUMNS = ("context", "emitted", "path", "tokens", "parents", "sources")
 SECONDS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
-KEYS = ("prompt_id", "turn", "method", "repeat", "place", "prompt_sha256", "n_prompt", "error")
+KEYS = ("prompt_id", "turn", "group", "method", "repeat", "place", "prompt_sha256", "n_prompt", "error")
 RESULTS = ("output_ids", "stop_reason", "prefill_s", "decode_s", "begin_s", "steps")
 WARM_UP = [1, 2, 3, 1, 2]
 
@@ -252,7 +252,7 @@ def test_every_arm_counts_ids_and_stops_at_the_same_token(new_folder, fields, n_
     assert {x["stop_reason"] for x in lines} == {reason}
     assert {tuple(x["output_ids"]) for x in lines} == {tuple(range(12, 12 + n_tokens))}
     assert {sum(x["steps"]["emitted"]) for x in lines} == {n_tokens - 1}
-    assert divergences(lines, "ar", {"A": P0}, judge=None) == []
+    assert divergences(lines, "ar", {("A", 0): P0}, judge=None) == []
 
 
 def test_an_arm_that_stopped_elsewhere_is_flagged(new_folder):
@@ -260,7 +260,7 @@ def test_an_arm_that_stopped_elsewhere_is_flagged(new_folder):
     for x in lines:
         if x["method"] == "pld":
             x["output_ids"] = x["output_ids"][:-2]
-    found = divergences(lines, "ar", {"A": P0}, judge=None)
+    found = divergences(lines, "ar", {("A", 0): P0}, judge=None)
     assert [(d["method"], d["index"], d["verdict"]) for d in found] == [("pld", 10, "broken")]
     assert losslessness([x for x in lines if x["method"] == "pld"], "pld", found).broken
 

@@ -22,7 +22,7 @@ LIGHT = [
     Path("benchmarks", f"{name}.py")
     for name in (
         "cost", "cost_curve", "machine", "shapes", "forced", "recordings", "harness", "records", "metrics",
-        "tree_counts", "environment", "errors",
+        "environment", "errors", "device", "tree_counts",
     )
 ]  # fmt: skip
 MODEL_FILES = {"goose/engine/lm.py", "goose/engine/cache.py", "goose/engine/attention.py"}
@@ -93,7 +93,9 @@ def test_only_run_sees_hydra_and_only_the_plot_files_see_matplotlib(file):
 @pytest.mark.parametrize("file", LIGHT, ids=str)
 def test_what_times_a_model_needs_torch_transformers_and_numpy_only(file):
     late = {"scipy"} if file.name == "metrics.py" else set()  # one interval, imported where it is computed
-    allowed = set(sys.stdlib_module_names) | {"torch", "numpy", "transformers", "goose", "benchmarks"} | late
+    allowed = (
+        set(sys.stdlib_module_names) | {"torch", "numpy", "transformers", "goose", "baselines", "benchmarks"} | late
+    )
     assert packages(file) <= allowed
     ours = {name for name in imports((ROOT / file).read_text()) if name.startswith("benchmarks.")}
     light = {".".join(other.with_suffix("").parts) for other in LIGHT}

@@ -14,7 +14,7 @@ from handmade import failed, line
 from toy import TREE7_PROMPT, ScriptedDrafter, random_tree, tiny_model
 
 GREEDY = Sampling()
-PROMPTS = {"Q1": [1, 2, 3], "Q2": [4, 5]}
+PROMPTS = {("Q1", 0): [1, 2, 3], ("Q2", 0): [4, 5], ("Q1", 1): [1, 2, 3, 9]}
 
 
 def output(ids: list[int], prompt_id: str = "Q1", method: str = "m", repeat: int = 0) -> dict:
@@ -74,6 +74,21 @@ def test_prompts_are_compared_one_by_one_and_failed_lines_are_left_out():
     assert found([failed("Q1", "ar"), output([7])]) == []  # nothing to compare with; the failure itself is reported
 
 
+def test_turns_are_compared_one_by_one_and_judged_on_their_own_prompt():
+    asked = []
+
+    def judge(prefix, a, b):
+        asked.append(prefix)
+        return {"margin": 0.0, "gap_fp32": 0.0, "spread": 0.0}
+
+    lines = [output([7, 8], method=m) | {"turn": t} for m in ("ar", "m") for t in (0, 1)]
+    lines[1]["output_ids"] = [5, 6]
+    lines[3]["output_ids"] = [5, 4]
+    (one,) = divergences(lines, "ar", PROMPTS, judge)
+    assert (one["prompt_id"], one["turn"], one["index"], one["baseline_token"]) == ("Q1", 1, 1, 6)
+    assert asked == [[1, 2, 3, 9, 5]]
+
+
 @pytest.mark.parametrize(("gap", "spread", "verdict"), [(0.0, 0.0, "tie"), (0.2, 0.1, "tie"), (0.21, 0.1, "broken")])
 def test_a_tie_lies_within_twice_the_numeric_spread(gap, spread, verdict):
     asked = []
@@ -129,7 +144,7 @@ def nearest_tie() -> tuple[list[int], int, int]:
 def test_bfloat16_arms_that_take_different_tokens_of_a_tie_are_explained():
     prompt, a, b = nearest_tie()
     lines = [output([a], method="ar"), output([b])]
-    (one,) = divergences(lines, "ar", {"Q1": prompt}, fp32_judge(*lms(), GREEDY))
+    (one,) = divergences(lines, "ar", {("Q1", 0): prompt}, fp32_judge(*lms(), GREEDY))
     assert one["verdict"] == "tie"
     assert one["gap_fp32"] <= 2 * one["spread"]
 
@@ -139,7 +154,7 @@ def test_one_deliberately_wrong_token_is_judged_broken():
     right = decode(bf16, TREE7_PROMPT, AutoregressiveDrafter(), max_new_tokens=8).output_ids
     worst = int(rows([*TREE7_PROMPT, *right[:4]])[1].argmin())
     lines = [output(right, method="ar"), output([*right[:4], worst, *right[5:]])]
-    (one,) = divergences(lines, "ar", {"Q1": TREE7_PROMPT}, fp32_judge(*lms(), GREEDY))
+    (one,) = divergences(lines, "ar", {("Q1", 0): TREE7_PROMPT}, fp32_judge(*lms(), GREEDY))
     assert (one["index"], one["method_token"], one["verdict"]) == (4, worst, "broken")
 
 
@@ -153,7 +168,7 @@ def test_divergences_of_real_trees_in_bfloat16_are_all_ties():
         wide = ScriptedDrafter(lambda context, budget, rng=rng: random_tree(rng, context[-1], 40, 64))
         outputs = [decode(bf16, prompt, d, max_new_tokens=24).output_ids for d in (AutoregressiveDrafter(), wide)]
         lines = [output(outputs[0], method="ar"), output(outputs[1])]
-        judged += divergences(lines, "ar", {"Q1": prompt}, judge)
+        judged += divergences(lines, "ar", {("Q1", 0): prompt}, judge)
         if len(judged) == 2:
             break
     assert {d["verdict"] for d in judged} == {"tie"}

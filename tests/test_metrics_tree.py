@@ -122,7 +122,7 @@ def test_the_average_tree_hangs_together_and_no_place_is_used_more_than_its_pare
     assert 1 <= tree.n_nodes <= max(1, n_nodes)
     for node in range(1, tree.n_nodes):
         assert tree.parents[node] < node
-        assert drafted[node] <= drafted[tree.parents[node]]
+        assert drafted[node] <= drafted[tree.parents[node]] + 1e-9  # sums of shares
     places = list(zip(tree.parents.tolist(), tree.ranks.tolist(), strict=True))
     assert len(set(places)) == len(places)
 

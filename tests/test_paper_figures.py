@@ -76,7 +76,7 @@ def test_a_figure_without_numbers_says_what_makes_them(tmp_path):
 
 
 def test_the_colour_of_a_method_is_what_it_drafts_from(drawn):
-    sources = {arm.method: drafts_from(arm) for arm in drawn[0] if "[" not in arm.method}
+    sources = {arm.stem: drafts_from(arm) for arm in drawn[0]}
     assert sources == {
         "ar": "nothing", "pld": "context", "tr": "adjacency", "iso3": "adjacency", "goose": "both",
         "opt_tree": "adjacency",

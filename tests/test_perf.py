@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import perf
 from goose import TreeLM
-from toy import P0, TREE7_PROMPT, tiny_model
+from toy import P0, TREE7, TREE7_PROMPT, tiny_model
 
 STOP = frozenset({63})
 
@@ -42,3 +42,16 @@ def test_host_work_is_given_by_part(lm):
 def test_commit_is_timed_on_the_models_own_shape(lm):
     assert perf.commit_us(lm, context=100, n_path=5, repeats=3) > 0
     assert lm.n_committed < 100  # on a cache of its own
+
+
+def test_the_stock_forward_scores_the_same_tree(lm):
+    score = perf.stock_scorer(lm.model, TREE7_PROMPT)
+    lm.prefill(TREE7_PROMPT, 20)
+    for _ in range(2):  # its cache is as long as before
+        assert (score(TREE7) - lm.score(TREE7)).abs().max() < 1e-4
+
+
+def test_verify_cost_is_given_by_nodes_and_way(lm):
+    ms = perf.verify_ms(lm.model, lm, TREE7_PROMPT, sizes=(1, 5), repeats=2)
+    assert list(ms) == [1, 5]
+    assert all(set(row) == {"stock", "eager", "ours"} and min(row.values()) > 0 for row in ms.values())

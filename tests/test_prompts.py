@@ -1,14 +1,16 @@
 """Prompts: one BOS whatever the tokenizer, its own template, and a hash of what was rendered (34)."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
+import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from benchmarks.datasets import Item
 from benchmarks.errors import UserError
-from benchmarks.prompts import Prompt, render
+from benchmarks.prompts import Prompt, render, template_source
 
 ITEM = Item("Tiny/0", ("def f():\n    é 1\n",), {})
 TALK = Item("talk/1", ("first?", "second?"), {})
@@ -80,3 +82,55 @@ def test_unknown_style_and_empty_prompt_are_errors():
         render(ITEM, byte_tokenizer(True, TEMPLATE), "Raw")
     with pytest.raises(UserError, match="no tokens"):
         render(Item("empty", ("",), {}), byte_tokenizer(False), "raw")
+
+
+def test_raw_takes_the_sets_own_prompt_where_it_has_one():
+    item = Item("gsm8k/test/0", ("2 + 2?",), {}, raw="Question: 2 + 2?\n")
+    tokenizer = byte_tokenizer(False, TEMPLATE)
+    assert tokenizer.decode(render(item, tokenizer, "raw").ids) == "Question: 2 + 2?\n"
+    assert tokenizer.decode(render(item, tokenizer, "chat").ids) == "[user]2 + 2?[assistant]"
+
+
+# A frame from the model's file
+
+VICUNA = yaml.safe_load((Path(__file__).parents[1] / "conf" / "model" / "vicuna7b.yaml").read_text())["chat_frame"]
+SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite answers to the user's questions."
+)
+
+
+def test_vicunas_frame_is_fastchats_v1_1_with_one_bos():
+    tokenizer = byte_tokenizer(True)
+    first = render(TALK, tokenizer, "chat", chat_frame=VICUNA)
+    second = render(TALK, tokenizer, "chat", ["one."], chat_frame=VICUNA)
+    text = f"{SYSTEM} USER: first? ASSISTANT:"
+    assert tokenizer.decode(first.ids) == f"<s>{text}"
+    assert tokenizer.decode(second.ids) == f"<s>{text} one.</s>USER: second? ASSISTANT:"
+    assert [first.ids.count(0), second.ids.count(0), second.ids.count(1)] == [1, 1, 1]
+    assert first.text_sha256 == hashlib.sha256(text.encode()).hexdigest()
+    assert render(TALK, byte_tokenizer(False), "chat", chat_frame=VICUNA).ids == first.ids[1:]
+
+
+def test_a_frame_that_writes_bos_itself_does_not_double_it():
+    tokenizer = byte_tokenizer(True)
+    prompt = render(ITEM, tokenizer, "chat", chat_frame="{{ bos_token }}{{ messages[0].content }}")
+    assert tokenizer.decode(prompt.ids) == f"<s>{ITEM.turns[0]}"
+
+
+def test_a_frame_is_never_used_beside_the_tokenizers_own_template():
+    tokenizer = byte_tokenizer(True, TEMPLATE)
+    assert render(TALK, tokenizer, "chat", chat_frame=VICUNA) == render(TALK, tokenizer, "chat")
+    assert render(ITEM, tokenizer, "raw", chat_frame=VICUNA) == render(ITEM, tokenizer, "raw")
+    sources = [template_source(t, style) for t in (tokenizer, byte_tokenizer(True)) for style in ("chat", "raw")]
+    assert sources == ["tokenizer", None, "model.chat_frame", None]
+
+
+def test_a_template_that_refuses_the_prompt_is_named():
+    tokenizer = byte_tokenizer(True, "{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(
+        UserError, match=r"Tiny/0: the chat template does not take this prompt \(roles must alternate\)"
+    ):
+        render(ITEM, tokenizer, "chat")
+    with pytest.raises(UserError, match="the chat template does not take this prompt"):
+        render(ITEM, byte_tokenizer(True), "chat", chat_frame="{% for %}")

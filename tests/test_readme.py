@@ -50,7 +50,7 @@ def test_links_and_make_targets_exist():
     for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
         assert (ROOT / target).exists(), target
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"make ([a-z]+)", README):
+    for target in re.findall(r"make ([a-z-]+)", README):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
     for group in ("model", "method"):
         for file in (ROOT / "conf" / group).glob("*.yaml"):

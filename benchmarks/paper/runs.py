@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks import metrics, metrics_tree
 from benchmarks.environment import fingerprint
 from benchmarks.errors import UserError
+from benchmarks.grid import PLAN, remarks
 from benchmarks.harness import BASELINE
 from benchmarks.lossless import divergences
 from benchmarks.metrics import Losslessness, NodeCounts
@@ -113,7 +114,8 @@ class Arm:
 
 
 def load_arms(roots: Sequence[Path]) -> tuple[list[Arm], list[str]]:
-    """The arms of all run folders at or below `roots`, and a sentence for every folder that could not be read.
+    """The arms of all run folders at or below `roots`, and a sentence for every folder that could not be read and every
+    cell of a grid that has no whole run.
 
     Raises UserError where there is no run folder at all.
     """
@@ -127,7 +129,9 @@ def load_arms(roots: Sequence[Path]) -> tuple[list[Arm], list[str]]:
     with ProcessPoolExecutor(min(len(paths), 2)) as pool:
         results = list(pool.map(_read_or_refuse, paths))
     arms = [arm for found, _ in results for arm in found]
-    return arms, [problem for _, problem in results if problem]
+    plans = sorted({file for root in roots for file in root.rglob(PLAN)})
+    unfinished = [f"grid {plan.parent.name}: {text}" for plan in plans for text in remarks(plan.parent)]
+    return arms, [problem for _, problem in results if problem] + unfinished
 
 
 def _read_or_refuse(path: Path) -> tuple[list[Arm], str | None]:

@@ -65,15 +65,16 @@ def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
 
 def _chosen_engine(model: torch.nn.Module, engine: str, attention: str, layer_devices: list[torch.device]) -> str:
     """The engine by name. Raises ValueError when a named one cannot be had."""
-    needs_eager = f"attention {attention!r} is transformers' own" if attention != "grouped" else obstacle(model)
-    is_spread = len(set(layer_devices)) > 1
+    if attention != "grouped":
+        needs_eager = f"attention {attention!r} is transformers' own"
+    elif len(set(layer_devices)) > 1:  # what moves hidden states from device to device hangs on the modules
+        needs_eager = "it lies on several devices"
+    else:
+        needs_eager = obstacle(model)
     if engine == "auto":
-        on_one_gpu = layer_devices[0].type == "cuda" and not is_spread
-        return "eager" if needs_eager else "graph" if on_one_gpu else "fused"
+        return "eager" if needs_eager else "graph" if layer_devices[0].type == "cuda" else "fused"
     if engine != "eager" and needs_eager:
         raise ValueError(f"engine {engine!r} cannot run this model: {needs_eager}; choose engine 'eager'")
-    if engine == "graph" and is_spread:
-        raise ValueError("a graph is recorded on one device and the model lies on several; choose engine 'fused'")
     return engine
 
 
@@ -82,7 +83,7 @@ class TreeLM:
 
     `engine`: "eager" runs the model's own modules, as the papers did · "fused" puts faster ones in the place of a
     layer's parts (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) ·
-    "auto" is "graph" on one GPU, "fused" on a CPU or several GPUs, "eager" where the others cannot be had.
+    "auto" is "graph" on one GPU, "fused" on a CPU, "eager" where the others cannot be had (several GPUs, say).
     `attention`: "grouped" (default), or transformers' own "sdpa" / "eager" for comparison, with engine "eager" only.
     `node_buckets`: node counts that engine "graph" pads up to; a larger tree runs as in "fused".
     Raises ValueError when the model or the attention cannot be verified exactly, or a named engine cannot be had.
@@ -103,6 +104,7 @@ class TreeLM:
         self.max_positions: int = config.max_position_embeddings
         self._decoder = model.base_model
         self._config = config
+        self.attention = attention
         self._attention = GROUPED if attention == "grouped" else attention
         self._mask_repeats = config.num_attention_heads // config.num_key_value_heads if attention == "grouped" else 1
         # transformers renamed the argument in 5.2x; asking the signature serves both.
@@ -144,7 +146,9 @@ class TreeLM:
         length = length_bucket(1)
         while self._node_buckets and length <= self._cache.capacity:
             for width in self._node_buckets:
-                self._static_forward(width, width, length)(chain(0, [0] * (width - 1), ROOT, width), 0, 0)
+                forward = self._static_forward(width, width, length)
+                if self.device.type == "cuda":
+                    forward(chain(0, [0] * (width - 1), ROOT, width), 0, 0)
                 if width >= n_nodes:
                     break
             length = length_bucket(length + 1)

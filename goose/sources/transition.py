@@ -32,14 +32,17 @@ class Rows:
         self._scores = np.empty((64, width), dtype=np.float32)
 
     def put(self, keys: list[int], ids: np.ndarray, scores: np.ndarray) -> None:
-        """Row i, at most `width` long, takes the place of what keys[i] had; of equal keys the last one's stays."""
+        """Row i takes the place of what keys[i] had; of equal keys the last one's stays. Rows may be of any width."""
         slots = self._slots
-        at = [slots.setdefault(key, len(slots)) for key in keys]
+        at = np.array([slots.setdefault(key, len(slots)) for key in keys], dtype=np.intp)
         if len(slots) > len(self._ids):
             n_more = max(len(self._ids), len(slots) - len(self._ids))
             self._ids = np.concatenate([self._ids, np.empty((n_more, self._ids.shape[1]), self._ids.dtype)])
             self._scores = np.concatenate([self._scores, np.empty((n_more, self._ids.shape[1]), self._scores.dtype)])
-        width = ids.shape[1]
+        width, n_more = ids.shape[1], ids.shape[1] - self._ids.shape[1]
+        if n_more > 0:
+            self._ids = np.pad(self._ids, ((0, 0), (0, n_more)), constant_values=_NO_ID)
+            self._scores = np.pad(self._scores, ((0, 0), (0, n_more)))
         if width == self._ids.shape[1]:
             self._ids[at], self._scores[at] = ids, scores
         else:

@@ -1,0 +1,349 @@
+"""A grid: cells found again by their settings, finished, skipped, and a failed one neither stops nor disappears."""
+
+import errno
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import cell, grid, records
+from benchmarks.errors import UserError
+from benchmarks.grid import COMPLETE, FAILED, INTERRUPTED, PROBLEMS, Outcome
+from benchmarks.records import RunFolder
+from tiny_sets import mbpp
+
+REPO = Path(__file__).parents[1]
+SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None}
+METHODS = {"ar": {"_target_": "x"}, "goose": {"_target_": "y", "rho": 0.5}}
+COLUMNS = ("context", "emitted", "path", "tokens", "parents", "sources")
+SMALL = ["model=tiny", "compare=[pld]", "limit=2", "max_new_tokens=6", "grid=g"]
+
+
+# Finding a cell again
+
+
+def test_the_hash_is_of_every_setting_but_where_a_cell_is_kept():
+    plain = grid.config_hash(SETTINGS, METHODS)
+    assert grid.config_hash({**SETTINGS, "runs_dir": "b", "grid": None}, METHODS) == plain
+    assert grid.config_hash(dict(reversed(SETTINGS.items())), dict(METHODS)) == plain
+    for key, value in (("limit", 4), ("model", {"name": "other"}), ("data_dir", "x")):
+        assert grid.config_hash({**SETTINGS, key: value}, METHODS) != plain
+    assert grid.config_hash(SETTINGS, {**METHODS, "goose": {"_target_": "y", "rho": 0.25}}) != plain
+    assert grid.config_hash(SETTINGS, {"ar": METHODS["ar"]}) != plain
+
+
+def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp_path):
+    def run(name: str, config_hash: str, complete: bool) -> Path:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cell.json").write_text(json.dumps({"config_hash": config_hash}))
+        if complete:
+            (tmp_path / name / "run.json").write_text("{}")
+        return tmp_path / name
+
+    assert grid.find(tmp_path, "h") is None
+    run("9-other", "k", True)
+    (tmp_path / "8-killed-before-it-began").mkdir()
+    torn = run("1", "h", False)
+    assert grid.find(tmp_path, "h") == torn
+    newer = run("2", "h", False)
+    assert grid.find(tmp_path, "h") == newer
+    complete = run("0", "h", True)
+    assert grid.find(tmp_path, "h") == complete
+    (tmp_path / "9-other" / "cell.json").write_text("{torn")
+    assert grid.find(tmp_path, "k") is None
+
+
+# Plan, outcomes, summary
+
+
+def test_the_summary_names_every_cell_that_is_not_complete_and_takes_the_worst_status(tmp_path):
+    folder = tmp_path / "g"
+    cells = [["model=tiny", f"dataset={name}"] for name in "abcde"]
+    grid.begin(folder, cells)
+    assert [state.outcome for state in grid.states(folder)] == [None] * 5
+    assert grid.place(folder, 3) == grid.Place(3, 5)
+    grid.record(folder, 0, Outcome(COMPLETE, None, "run0"))
+    grid.record(folder, 1, Outcome(COMPLETE, None, "run1", skipped=True))
+    grid.record(folder, 2, Outcome(PROBLEMS, "pld: 1 failed", "run2"))
+    grid.record(folder, 3, Outcome(FAILED, "no such file"))
+    status, text = grid.summary(folder)
+    assert status == FAILED
+    assert text.splitlines() == [
+        f"grid {folder}: 5 cells: 1 complete, 1 complete before, 1 with problems, 1 failed, 1 not run",
+        "cell 3 with problems (dataset=c): pld: 1 failed",
+        "cell 4 failed (dataset=d): no such file",
+        "cell 5 not run (dataset=e): its process was killed, or the disk is full",
+    ]
+    for number in (3, 4):
+        grid.record(folder, number, Outcome(COMPLETE))
+    assert grid.summary(folder)[0] == PROBLEMS
+    assert [state.overrides for state in grid.states(folder)] == cells
+    grid.begin(folder, cells[:1])  # a new start forgets how the last one ended
+    assert grid.states(folder) == [grid.CellState(cells[0], None)]
+
+
+def test_the_time_left_is_at_the_pace_since_the_start_and_skipped_cells_count_for_nothing(tmp_path):
+    grid.begin(tmp_path, [["a"], ["b"], ["c"], ["d"], ["e"]])
+    start = json.loads((tmp_path / grid.PLAN).read_text())["started"]
+    assert grid.progress(tmp_path, start + 50) == "0 of 5 cells done"
+    grid.record(tmp_path, 0, Outcome(COMPLETE, skipped=True))
+    assert grid.progress(tmp_path, start + 50) == "1 of 5 cells done"
+    grid.record(tmp_path, 1, Outcome(COMPLETE))
+    assert grid.progress(tmp_path, start + 50) == "2 of 5 cells done, about 0:02:30 left"
+    grid.record(tmp_path, 2, Outcome(FAILED, "why"))
+    assert grid.progress(tmp_path, start + 4000) == "3 of 5 cells done, about 1:06:40 left"
+    for number in (3, 4):
+        grid.record(tmp_path, number, Outcome(COMPLETE))
+    assert grid.progress(tmp_path, start + 4000) == "5 of 5 cells done"
+
+
+def test_no_plan_is_no_cells(tmp_path):
+    assert grid.states(tmp_path) == []
+    assert grid.place(tmp_path, 0) is None
+    assert grid.summary(tmp_path)[0] == COMPLETE
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "/abs"])
+def test_a_grids_name_is_the_name_of_a_folder(name):
+    with pytest.raises(UserError, match="names a folder"):
+        grid.grid_folder("runs", name)
+
+
+def test_an_unwritable_place_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file.*choose another place with runs_dir=FOLDER"):
+        grid.begin(tmp_path / "file" / "g", [])
+
+
+# From the command line
+
+
+def run_here(monkeypatch, capsys, *overrides: str) -> tuple[int, str, str]:
+    """Exit status, stdout, stderr of run.py, in this process."""
+    monkeypatch.setattr(sys, "argv", ["run.py", *overrides])
+    status = 0
+    try:
+        runpy.run_path(str(REPO / "run.py"), run_name="__main__")
+    except SystemExit as stop:
+        status = stop.code
+    return status, *capsys.readouterr()
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """An empty working directory: Hydra's sweep folder lands there too."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "results" / "runs"
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob("*/cell.json"))
+
+
+def outputs(folder: Path) -> dict[tuple, tuple]:
+    """Settings and key of every line of a grid -> all that does not depend on a clock."""
+    found = {}
+    for run in runs(folder):
+        opened = RunFolder.open(run)
+        assert opened.is_complete
+        for x in opened.lines():
+            key = (opened.header["config_hash"], x["prompt_id"], x["turn"], x["method"], x["repeat"])
+            assert key not in found
+            found[key] = (x["output_ids"], x["place"], [x["steps"][c] for c in COLUMNS])
+    return found
+
+
+def test_an_experiment_runs_its_cells_and_a_second_start_skips_them(here, monkeypatch, capsys):
+    status, out, err = run_here(monkeypatch, capsys, "+experiment=smoke")
+    folder = here / "smoke"
+    assert (status, err) == (0, "")
+    assert [f"cell {n} of 2" in out for n in (1, 2, 3)] == [True, True, False]
+    assert "grid results/runs/smoke: 2 cells: 2 complete" in out
+    assert [RunFolder.open(run).header["config"]["node_budget"] for run in runs(folder)] == [8, 16]
+    before = {run: (run / "turns.jsonl").stat().st_mtime_ns for run in runs(folder)}
+    status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
+    assert (status, err) == (0, "")
+    assert "grid results/runs/smoke: 2 cells: 2 complete before" in out
+    assert {run: (run / "turns.jsonl").stat().st_mtime_ns for run in runs(folder)} == before
+    assert [state.outcome.run for state in grid.states(folder)] == [run.name for run in runs(folder)]
+    # What the command line says about an axis replaces it, and a changed setting is another cell.
+    status, out, _ = run_here(monkeypatch, capsys, "-m", "+experiment=smoke", "node_budget=16,32")
+    assert (status, len(runs(folder))) == (0, 3)
+    assert "2 cells: 1 complete, 1 complete before" in out
+
+
+def test_a_single_run_in_a_grid_is_skipped_and_finished_too(here, monkeypatch, capsys):
+    assert run_here(monkeypatch, capsys, *SMALL)[0] == 0
+    (run,) = runs(here / "g")
+    status, out, _ = run_here(monkeypatch, capsys, *SMALL)
+    assert (status, out) == (0, f"complete, not run again: results/runs/g/{run.name}\n")
+    lines = (run / "turns.jsonl").read_text().splitlines(keepends=True)
+    (run / "run.json").unlink()
+    (run / "turns.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+    status, out, _ = run_here(monkeypatch, capsys, *SMALL)
+    assert (status, "the last line was torn" in " ".join(out.split())) == (0, True)
+    assert (len(RunFolder.open(run).lines()), RunFolder.open(run).is_complete) == (4, True)
+    assert runs(here / "g") == [run]
+
+
+def test_a_failed_cell_neither_stops_nor_disappears(here, monkeypatch, capsys, tmp_path):
+    # Case 30: a missing file, a malformed row, then a good one.
+    (tmp_path / "bad.jsonl").write_text(json.dumps(mbpp(11)) + "\n" + json.dumps({"task_id": 12}) + "\n")
+    (tmp_path / "good.jsonl").write_text(json.dumps(mbpp(11)) + "\n" + json.dumps(mbpp(12)) + "\n")
+    sweep = [*SMALL, "dataset=mbpp", "dataset.path=absent.jsonl,bad.jsonl,good.jsonl", "-m"]
+    status, out, err = run_here(monkeypatch, capsys, *sweep)
+    assert status == FAILED
+    assert "grid results/runs/g: 3 cells: 1 complete, 2 failed" in out
+    assert "cell 1 failed (dataset.path=absent.jsonl): dataset.path: cannot read absent.jsonl" in out
+    assert "cell 2 failed (dataset.path=bad.jsonl): file bad.jsonl, line 2: missing text, code" in out
+    assert err.count("error: ") == 2
+    assert len(runs(here / "g")) == 1
+    # Put right, only the failed ones are run.
+    (tmp_path / "bad.jsonl").write_text(json.dumps(mbpp(11)) + "\n")
+    status, out, _ = run_here(monkeypatch, capsys, *sweep)
+    assert (status, "3 cells: 1 complete, 1 complete before, 1 failed" in out) == (FAILED, True)
+
+
+def test_a_cell_whose_prompts_fail_is_complete_with_problems_also_when_it_is_skipped(
+    here, monkeypatch, capsys, tmp_path
+):
+    (tmp_path / "long.jsonl").write_text(json.dumps(mbpp(11, text="x" * 3000)) + "\n" + json.dumps(mbpp(12)) + "\n")
+    sweep = [*SMALL, "dataset=mbpp", "dataset.path=long.jsonl", "seed=0,1", "-m"]
+    for kind in ("with problems", "with problems"):
+        status, out, _ = run_here(monkeypatch, capsys, *sweep)
+        assert status == PROBLEMS
+        assert f"2 cells: 2 {kind}" in out
+        assert "cell 1 with problems (seed=0): ar: 1 failed, first MBPP/11: ValueError: the prompt's 3003" in out
+
+
+def test_a_model_that_runs_out_of_memory_in_one_cell_is_named_and_the_rest_goes_on(here, monkeypatch, capsys):
+    load = cell.load_model
+
+    def load_model(spec, *, device, dtype):
+        if dtype == "float16":
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand more")
+        return load(spec, device=device, dtype=dtype)
+
+    monkeypatch.setattr(cell, "load_model", load_model)
+    status, out, err = run_here(monkeypatch, capsys, "-m", *SMALL, "dtype=float16,float32")
+    assert status == FAILED
+    assert "cell 1 failed (dtype=float16): OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB\n" in out
+    assert "2 cells: 1 complete, 1 failed" in out
+    assert "Traceback" in err  # an error that is no UserError can be looked into
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(here, monkeypatch, capsys):
+    sweep = ["-m", *SMALL, "seed=0,1"]
+    n_synced, fsync = [0], os.fsync
+
+    def full(descriptor):
+        n_synced[0] += 1
+        if n_synced[0] in (5, 6):  # plan, cell.json, two lines, then the third, and the outcome
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records.os, "fsync", full)
+        status, out, err = run_here(monkeypatch, capsys, *sweep)
+    assert status == FAILED
+    assert err.count("No space left on device. Make room there") == 2
+    assert "cell 1 not run (seed=0): its process was killed, or the disk is full" in out
+    assert "2 cells: 1 complete, 1 not run" in out
+    kept = sorted(len(RunFolder.open(run).lines()) for run in runs(here / "g"))  # folders of one second have no order
+    assert kept == [2, 4]
+    status, out, _ = run_here(monkeypatch, capsys, *sweep)
+    assert (status, "2 cells: 1 complete, 1 complete before" in out) == (0, True)
+    assert len(outputs(here / "g")) == 8
+
+
+def test_an_unwritable_folder_stops_the_grid_before_it_begins(here, monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, out, err = run_here(monkeypatch, capsys, "-m", *SMALL, "seed=0,1", "runs_dir=file")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: file")
+    assert "choose another place with runs_dir=FOLDER" in err
+
+
+def test_ctrl_c_stops_the_whole_grid_and_the_same_command_finishes_it(here, monkeypatch, capsys):
+    append = RunFolder.append
+
+    def interrupted(folder, line):
+        append(folder, line)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append", interrupted)
+        status, out, _ = run_here(monkeypatch, capsys, "-m", *SMALL, "seed=0,1")
+    assert (status, "interrupted" in out) == (INTERRUPTED, True)
+    first, second = grid.states(here / "g")
+    assert (first.outcome.status, first.outcome.reason, second.outcome) == (INTERRUPTED, "interrupted", None)
+    status, out, _ = run_here(monkeypatch, capsys, "-m", *SMALL, "seed=0,1")
+    assert (status, len(outputs(here / "g"))) == (0, 8)
+
+
+# Whole processes
+
+
+def started(cwd: Path, *overrides: str) -> subprocess.Popen:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(REPO), *sys.path])}
+    command = [sys.executable, str(REPO / "run.py"), *overrides]
+    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder of an uninterrupted smoke grid."""
+    cwd = tmp_path_factory.mktemp("whole")
+    process = started(cwd, "+experiment=smoke")
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, ""), out
+    return cwd / "results" / "runs" / "smoke"
+
+
+def test_a_grid_killed_in_the_middle_ends_with_the_same_lines_as_an_uninterrupted_one(whole, tmp_path):
+    process = started(tmp_path, "+experiment=smoke")
+    folder, deadline = tmp_path / "results" / "runs" / "smoke", time.monotonic() + 240
+    while sum(file.read_bytes().count(b"\n") for file in folder.glob("*/turns.jsonl")) < 8:  # 6 a cell
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    process = started(tmp_path, "+experiment=smoke")
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, ""), out
+    assert "complete before" in out
+    assert len(runs(folder)) == 2
+    assert outputs(folder) == outputs(whole)
+
+
+@pytest.mark.parametrize(
+    ("preset", "package", "options"),
+    [
+        ("processes", "joblib", ["hydra.launcher.n_jobs=2"]),
+        ("slurm_local", "submitit", []),
+    ],
+)
+def test_a_launcher_in_other_processes_gives_the_same_lines_and_sees_a_failed_cell(
+    whole, tmp_path, preset, package, options
+):
+    pytest.importorskip(package, reason=f"{package} is not installed; pip install -e '.[dev]'")
+    process = started(tmp_path, "+experiment=smoke", f"hydra/launcher={preset}", *options)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    folder = tmp_path / "results" / "runs" / "smoke"
+    assert outputs(folder) == outputs(whole)
+    assert "2 cells: 2 complete" in out
+    # One more cell, and that one fails: node_budget 0 is no budget.
+    process = started(tmp_path, "+experiment=smoke", "node_budget=8,0", f"hydra/launcher={preset}", *options)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == FAILED, err
+    assert "2 cells: 1 complete before, 1 failed" in out
+    assert "cell 2 failed (node_budget=0): node_budget must be at least 1, got 0" in out
