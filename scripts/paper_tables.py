@@ -13,6 +13,7 @@ from benchmarks.cost_curve import FOLDER
 from benchmarks.errors import UserError
 from benchmarks.paper.claims import FILE, load_claims
 from benchmarks.paper.compare import told_apart
+from benchmarks.paper.failures import failed_cells
 from benchmarks.paper.runs import load_arms
 from benchmarks.paper.tables import write_tables
 from benchmarks.paper.times import load_curves
@@ -31,11 +32,13 @@ def main() -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     arms, notices = load_arms(args.runs)
     arms = told_apart(arms)
+    failed = failed_cells(args.runs, arms)
+    notices += [cell.text for cell in failed]
     curves, problems = load_curves(args.cost)
     notices += problems
     files: list[Path] = []
     if args.only != "figures":
-        written, remarks = write_tables(arms, load_claims(args.claims), curves, args.tables)
+        written, remarks = write_tables(arms, load_claims(args.claims), curves, failed, args.tables)
         files, notices = files + written, notices + remarks
     if args.only != "tables":
         from benchmarks.paper.figures import draw_all  # imported late: it takes matplotlib with it

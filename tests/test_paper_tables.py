@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 
 from benchmarks.cost_curve import TREE, CostCurve, Point
+from benchmarks.grid import Outcome, begin, record
 from benchmarks.paper import grid, layout, opt_tree, times, trees
 from benchmarks.paper.compare import told_apart
+from benchmarks.paper.failures import failed_cells, with_failures
 from benchmarks.paper.layout import PaperTable, escaped_latex, files, latex, markdown
 from benchmarks.paper.runs import load_arms
 from benchmarks.paper.tables import all_tables, write_tables
@@ -273,11 +275,32 @@ def test_a_file_that_is_no_curve_is_named(tmp_path):
     assert "other.json" in problems[0]
 
 
+# Grids
+
+
+def test_a_cell_of_a_grid_that_failed_before_it_had_a_folder_is_shown_as_failed(tmp_path):
+    usual_run(tmp_path / "main", ("ar", "pld", "goose"))
+    planned = [["dataset=humaneval"], ["dataset=mbpp"], ["model=llama3", "dataset=gsm8k"], ["dataset=classeval"]]
+    begin(tmp_path / "main", planned)
+    for number, outcome in enumerate((Outcome(0), Outcome(2, "no such file"), Outcome(2, "out of memory"))):
+        record(tmp_path / "main", number, outcome)
+    arms = loaded(tmp_path)
+    failed = failed_cells([tmp_path], arms)
+    assert [(cell.model, cell.dataset) for cell in failed] == [("tiny", "mbpp"), ("llama3", "gsm8k")]
+    table = with_failures(grid.speed_up(arms), failed)
+    assert row(table, method="pld")["mbpp"] == "failed"
+    assert row(table, method="pld")["classeval"] == "not run"  # planned, and nothing became of it
+    assert row(table, model="llama3")["gsm8k"] == "failed"
+    assert row(table, model="llama3")["mbpp"] == "not run"
+    assert any("grid main, cell 3 failed" in note and "out of memory" in note for note in table.notes)
+    assert failed_cells([tmp_path / "elsewhere"], arms) == []
+
+
 # Writing
 
 
 def test_every_table_is_written_in_three_forms_that_agree(tmp_path, arms):
-    written, notices = write_tables(arms, [], [], tmp_path / "tables")
+    written, notices = write_tables(arms, [], [], [], tmp_path / "tables")
     assert notices == []
     tables = all_tables(arms, [], [])
     names = {table.name for table in tables}

@@ -7,6 +7,7 @@ from benchmarks.cost_curve import CostCurve
 from benchmarks.paper import grid, opt_tree, times, trees
 from benchmarks.paper.claims import Claim, beside_the_paper
 from benchmarks.paper.compare import side_by_side
+from benchmarks.paper.failures import FailedCell, with_failures
 from benchmarks.paper.layout import PaperTable, files
 from benchmarks.paper.runs import Arm
 
@@ -29,10 +30,14 @@ def all_tables(arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[Co
 
 
 def write_tables(
-    arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[CostCurve], folder: Path
+    arms: Sequence[Arm],
+    claims: Sequence[Claim],
+    curves: Sequence[CostCurve],
+    failed: Sequence[FailedCell],
+    folder: Path,
 ) -> tuple[list[Path], list[str]]:
     """The files written, and a sentence for every run or arm that some table leaves out."""
-    tables = all_tables(arms, claims, curves)
+    tables = [with_failures(table, failed) for table in all_tables(arms, claims, curves)]
     written = [file for table in tables for file in files(table, folder)]
     written.append(folder / "cells.csv")
     grid.cells(arms).to_csv(written[-1], index=False)
