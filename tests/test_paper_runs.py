@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks import grid
 from benchmarks.errors import UserError
 from benchmarks.paper.compare import differing, side_by_side, told_apart, torn_and_failed
 from benchmarks.paper.runs import load_arms, read_run
@@ -129,6 +130,10 @@ def test_no_run_says_what_makes_some(tmp_path):
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UserError, match=r"holds no run.*make grid EXP=embedded"):
             load_arms([root])
+    grid.begin(tmp_path, [["dataset=mbpp"]])
+    grid.record(tmp_path, 0, grid.Outcome(2, "no such file"))
+    with pytest.raises(UserError, match=r"holds no run\. cell 1 failed .*no such file\. Make some"):
+        load_arms([tmp_path])
     usual_run(tmp_path / "runs", ("ar", "pld"))
     with pytest.raises(UserError, match="elsewhere is not a folder"):
         load_arms([tmp_path / "runs", tmp_path / "elsewhere"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import metrics, metrics_tree
+from benchmarks import grid, metrics, metrics_tree
 from benchmarks.environment import fingerprint
 from benchmarks.errors import UserError
 from benchmarks.grid import PLAN, remarks
@@ -123,7 +123,8 @@ def load_arms(roots: Sequence[Path]) -> tuple[list[Arm], list[str]]:
     paths = sorted({file.parent for root in roots for file in root.rglob(CELL)})
     if not paths:
         where = ", ".join(map(str, absent or roots))
-        raise UserError(f"{where} holds no run. Make some: {MAKE_RUNS}")
+        tried = [text for root in roots for plan in root.rglob(grid.PLAN) for text in grid.remarks(plan.parent)]
+        raise UserError(f"{where} holds no run. {''.join(f'{text}. ' for text in tried)}Make some: {MAKE_RUNS}")
     if absent:
         raise UserError(f"{', '.join(map(str, absent))} is not a folder; name folders that hold runs")
     with ProcessPoolExecutor(min(len(paths), 2)) as pool:
