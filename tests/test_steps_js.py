@@ -61,7 +61,7 @@ def test_random_trees_have_no_two_nodes_in_one_place_and_no_edges_that_cross():
     rng = np.random.default_rng(0)
     trees = [random_tree(rng, 0, int(n), 1000).parents.tolist() for n in rng.integers(1, 90, 60)]
     trees += [list(range(-1, 512)), [-1] + [0] * 300]
-    for parents, placed in zip(trees, js("given.map(layout)", trees), strict=True):
+    for parents, placed in zip(trees, js("given.map((parents) => layout(parents))", trees), strict=True):
         depth, row = placed["depth"], placed["row"]
         assert depth == [0, *(depth[p] + 1 for p in parents[1:])]
         assert len(set(zip(depth, row, strict=True))) == len(parents)
@@ -98,11 +98,12 @@ def states(step: dict, output: list[int]) -> list[str]:
     return [node["state"] for node in js("nodesOf(given, given.output_ids, 0, 4)", turn)]
 
 
-def test_states_of_nodes_and_the_bonus_below_the_last_accepted_one():
+def test_states_of_nodes_and_the_bonus_behind_the_last_accepted_one():
     assert states(STEP, [50, 1, 3, 60]) == ["root", "accepted", "tested", "accepted", "untested", "tested", "bonus"]
     bonus = js("nodesOf(given, given.output_ids, 0, 4)[6]", line(steps=[STEP], output_ids=[50, 1, 3, 60]))
-    # 5 is the first child of 3 and stands in its row; the bonus, never a drafted node, in the row below
-    assert bonus == {"token": 60, "parent": 3, "source": 4, "depth": 3, "row": 1, "state": "bonus"}
+    # The bonus goes on in the row of 3; 5, the first drafted child of 3, gives way to it.
+    assert bonus == {"token": 60, "parent": 3, "source": 4, "depth": 3, "row": 0, "state": "bonus"}
+    assert js("nodesOf(given, given.output_ids, 0, 4)[5].row", line(steps=[STEP], output_ids=[50, 1, 3, 60])) == 1
 
 
 def test_a_step_cut_by_a_stop_id_has_no_bonus_and_what_lies_behind_the_cut_is_not_accepted():

@@ -7,13 +7,13 @@ benchmarks/viewer.py copied them. Steps count from 0 here and from 1 on the page
 /** Depth and row of every node of a tree drawn from left to right; `parents` come before their children.
  *
  * Siblings stand in rank order. A node's first child continues its row; the others go as high up as the subtrees of
- * their earlier siblings let them, whole subtrees at once. */
-function layout(parents) {
+ * their earlier siblings let them, whole subtrees at once. The node `ahead`, if any, stands before all its siblings. */
+function layout(parents, ahead = -1) {
   const depth = parents.map(() => 0), row = parents.map(() => 0), below = parents.map(() => 0);
   const children = parents.map(() => []);
   for (let node = 1; node < parents.length; node++) {
     depth[node] = depth[parents[node]] + 1;
-    children[parents[node]].push(node);
+    children[parents[node]][node === ahead ? "unshift" : "push"](node);
   }
   const outlines = []; // of a subtree: the first and the last row it uses at each depth, its own top at 0
   for (let node = parents.length - 1; node >= 0; node--) {
@@ -58,6 +58,7 @@ function stepAt(turn, position) {
 
 /** The nodes of a step's tree, the bonus as a last one: {token, parent, source, depth, row, state}.
  *
+ * The bonus has no rank among the drafted ones; it stands ahead of them, so that what is emitted reads on straight.
  * state: root, accepted, cut (accepted, but behind the stop id or the limit), tested (its parent was accepted, it was
  * not), untested, bonus. */
 function nodesOf(turn, outputIds, step, target) {
@@ -77,7 +78,7 @@ function nodesOf(turn, outputIds, step, target) {
     sources.push(target);
     states.push("bonus");
   }
-  const { depth, row } = layout(parents);
+  const { depth, row } = layout(parents, states.indexOf("bonus"));
   return parents.map((parent, i) => ({
     token: tokens[i], parent, source: sources[i], depth: depth[i], row: row[i], state: states[i],
   }));

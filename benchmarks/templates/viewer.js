@@ -162,7 +162,8 @@ function showTree(panel) {
   tree.replaceChildren(svg);
   const end = nodes.findLast((node) => ["root", "accepted", "bonus"].includes(node.state));
   tree.scrollLeft = (end.x + end.width + GAP) * zoom - tree.clientWidth;
-  tree.scrollTop = (end.y + BOX / 2) * zoom - tree.clientHeight / 2;
+  const lowest = (end.y + ROW + BOX) * zoom;
+  tree.scrollTop = lowest < tree.clientHeight ? 0 : lowest - tree.clientHeight / 2; // with the root where possible
   pick(panel, 0, false);
 }
 
