@@ -167,12 +167,12 @@ def selected_methods(cfg: DictConfig, config: RunConfig) -> dict[str, dict]:
 
 
 def _method_config(name: str, cfg: DictConfig) -> dict:
-    """The method's file, its references to the run's model, device and dtype resolved."""
+    """The method's file, its references to the run's other settings resolved."""
     try:
         composed = hydra.compose("config", overrides=[f"method={name}"])
     except HydraException as error:
         raise UserError(f"compare: there is no method {name!r}; see conf/method for the names") from error
-    for key in ("model", "device", "dtype"):
+    for key in ("model", "device", "dtype", "engine", "cost_curve"):
         composed[key] = cfg[key]
     return OmegaConf.to_container(composed.method, resolve=True)["drafter"]
 

@@ -29,6 +29,7 @@ class RunConfig:
     dtype: str = "auto"
     engine: str = "auto"
     attention: str = "grouped"
+    cost_curve: str | None = None
     data_dir: str | None = None
     runs_dir: str = "results/runs"
     grid: str | None = None

@@ -1,8 +1,8 @@
-"""Adjacency table: the target's own earlier predictions, a bigram tier over a unigram tier.
+"""Adjacency table: the target's own earlier predictions, tiers of longer keys over a unigram tier.
 
 Every forward of the target scores every token it processes, rejected nodes included; the table keeps the best K of
-each row under (previous token, token) and under the token alone. A later row overwrites an earlier one: no merging, no
-decay. Knows ids and scores only, no model.
+each row under (previous token, token) and under the token alone, and where wanted under (the one before, previous
+token, token). A later row overwrites an earlier one: no merging, no decay. Knows ids and scores only, no model.
 
 Source: Token Recycling, arXiv 2408.08696 (unigram tier); GOOSE, arXiv 2604.02047, appendix C.1 (bigram tier).
 """
@@ -17,47 +17,50 @@ from goose.engine.verify import Scored
 Successors = tuple[list[int], list[float]]  # ids and scores, best first
 _NONE: Successors = ([], [])
 _NO_ID = -1  # behind the last id of a row narrower than K
+_BITS = 21  # of a token in a key: three fit into 63 bits, so that keys are made in arrays
 
 
 class Rows:
-    """Rows of ids and scores by key, side by side in two arrays.
+    """Rows of ids and scores, side by side in two arrays, in the order in which they came.
 
     Between two steps a forward has gone over all of the processor's caches, so a look-up pays for every object it
     touches: two array rows are a few cache lines where two lists of K numbers are 2 K objects.
     """
 
-    def __init__(self, width: int):
-        self._slots: dict[int, int] = {}  # key -> row of both arrays
-        self._ids = np.empty((64, width), dtype=np.int64)
-        self._scores = np.empty((64, width), dtype=np.float32)
+    def __init__(self, width: int, dtype: type = np.float32):
+        self.n = 0
+        self._ids = np.empty((512, width), dtype=np.int64)
+        self._scores = np.empty((512, width), dtype=dtype)
 
-    def put(self, keys: list[int], ids: np.ndarray, scores: np.ndarray) -> None:
-        """Row i takes the place of what keys[i] had; of equal keys the last one's stays. Rows may be of any width."""
-        slots = self._slots
-        at = np.array([slots.setdefault(key, len(slots)) for key in keys], dtype=np.intp)
-        if len(slots) > len(self._ids):
-            n_more = max(len(self._ids), len(slots) - len(self._ids))
+    @property
+    def room(self) -> int:
+        return len(self._ids) - self.n
+
+    def append(self, ids: np.ndarray, scores: np.ndarray) -> range:
+        """Where the rows are now. They may be narrower than K."""
+        first, self.n = self.n, self.n + len(ids)
+        if self.n > len(self._ids):
+            n_more = max(len(self._ids), self.n - len(self._ids))
             self._ids = np.concatenate([self._ids, np.empty((n_more, self._ids.shape[1]), self._ids.dtype)])
             self._scores = np.concatenate([self._scores, np.empty((n_more, self._ids.shape[1]), self._scores.dtype)])
-        width, n_more = ids.shape[1], ids.shape[1] - self._ids.shape[1]
-        if n_more > 0:
-            self._ids = np.pad(self._ids, ((0, 0), (0, n_more)), constant_values=_NO_ID)
-            self._scores = np.pad(self._scores, ((0, 0), (0, n_more)))
-        if width == self._ids.shape[1]:
-            self._ids[at], self._scores[at] = ids, scores
-        else:
-            self._ids[at, :width], self._scores[at, :width] = ids, scores
-            self._ids[at, width:] = _NO_ID
+        width = ids.shape[1]
+        self._ids[first : self.n, :width] = ids
+        self._scores[first : self.n, :width] = scores
+        if width < self._ids.shape[1]:
+            self._ids[first : self.n, width:] = _NO_ID
+        return range(first, self.n)
 
-    def get(self, key: int) -> Successors | None:
-        slot = self._slots.get(key)
-        if slot is None:
-            return None
-        ids, scores = self._ids[slot].tolist(), self._scores[slot].tolist()
+    def get(self, row: int) -> Successors:
+        ids, scores = self._ids[row].tolist(), self._scores[row].tolist()
         if ids[-1] == _NO_ID:
             width = ids.index(_NO_ID)
             return ids[:width], scores[:width]
         return ids, scores
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Forgets all others; what was rows[i] is i now."""
+        self._ids[: len(rows)], self._scores[: len(rows)] = self._ids[rows], self._scores[rows]
+        self.n = len(rows)
 
 
 class AdjacencyTable:
@@ -65,25 +68,40 @@ class AdjacencyTable:
 
     top_k: successors kept a key.
     bigram: whether the bigram tier exists.
+    trigram: whether there is a tier of (before the previous, previous, token) above it; only `longest` asks it.
     prefill_harvest: whether the prompt's own rows fill the table before the first step.
     state: "cold" forgets at every request, "warm" keeps what earlier requests taught.
+    edges: ascending; a score is then kept as its level, the number of edges at or below it.
     """
 
-    def __init__(self, top_k: int = 10, bigram: bool = True, prefill_harvest: bool = True, state: str = "cold"):
+    def __init__(
+        self,
+        top_k: int = 10,
+        bigram: bool = True,
+        prefill_harvest: bool = True,
+        state: str = "cold",
+        trigram: bool = False,
+        edges: Sequence[float] | None = None,
+    ):
         if not isinstance(top_k, int) or top_k < 1:
             raise ValueError(f"top_k must be a whole number >= 1, got {top_k!r}")
         if state not in ("cold", "warm"):
             raise ValueError(f"state must be 'cold' or 'warm', got {state!r}")
+        if trigram and not bigram:
+            raise ValueError("trigram needs bigram: a longer key falls back on the next shorter one")
         self.top_k = top_k
-        self.bigram = bigram
+        self.bigram, self.trigram = bigram, trigram
         self.prefill_harvest = prefill_harvest
         self.state = state
+        self.edges = None if edges is None else np.array(edges, dtype=np.float32)
         self.reset()
 
     def reset(self) -> None:
-        # By key, not [V, K] arrays: a request touches a few thousand of the V rows.
-        self._unigrams = Rows(self.top_k)
-        self._bigrams = Rows(self.top_k)  # key (previous << 32) + token: no tuple is made a look-up
+        # By key, not [V, K] arrays: a request touches a few thousand of the V rows. All tiers share the rows.
+        self._rows = Rows(self.top_k, np.float32 if self.edges is None else np.int64)
+        self._unigrams: dict[int, int] = {}  # token -> row
+        self._bigrams: dict[int, int] = {}  # (previous << BITS) + token -> row: no tuple is made a look-up
+        self._trigrams: dict[int, int] = {}
 
     def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
         """A new request; `prompt_top_k(K)` gives ids and scores [L, K] of the prompt's rows."""
@@ -91,7 +109,7 @@ class AdjacencyTable:
             self.reset()
         if self.prefill_harvest:
             ids, scores = prompt_top_k(self.top_k)
-            self.learn(prompt_ids, [None, *prompt_ids[:-1]], ids, scores)
+            self.learn(prompt_ids, [None, *prompt_ids[:-1]], ids, scores, [None, None, *prompt_ids[:-2]])
 
     def learn(
         self,
@@ -99,6 +117,7 @@ class AdjacencyTable:
         previous: Sequence[int | None],
         ids: np.ndarray,  # int64[n, K], or fewer columns where the vocabulary has fewer
         scores: np.ndarray,  # float32, like ids
+        before_previous: Sequence[int | None] = (),  # the tokens before `previous`; needed by the trigram tier alone
     ) -> None:
         """Row i belongs to tokens[i], seen after previous[i] (None: unknown, unigram tier only).
 
@@ -106,31 +125,80 @@ class AdjacencyTable:
         """
         # Deviation: the reference keeps bigram scores in single precision, unigram scores in half; here both are half
         # (verify.top_k_rows), so that the tiers share their rows. Its counts are reproduced all the same.
-        self._unigrams.put(list(tokens), ids, scores)
+        rows = self._append(ids, scores)
+        self._unigrams.update(zip(tokens, rows, strict=True))
         if self.bigram:
-            known = [i for i, before in enumerate(previous) if before is not None]
-            if len(known) < len(previous):
-                tokens, previous = [tokens[i] for i in known], [previous[i] for i in known]
-                ids, scores = ids[known], scores[known]
-            pairs = zip(previous, tokens, strict=True)
-            self._bigrams.put([(before << 32) + token for before, token in pairs], ids, scores)
+            pairs = zip(previous, tokens, rows, strict=True)
+            self._bigrams.update(((p << _BITS) + t, row) for p, t, row in pairs if p is not None)
+        if self.trigram and before_previous:
+            triples = zip(before_previous, previous, tokens, rows, strict=True)
+            self._trigrams.update(
+                ((((b << _BITS) + p) << _BITS) + t, row) for b, p, t, row in triples if b is not None and p is not None
+            )
 
-    def learn_tree(self, tree: DraftTree, root_previous: int | None, scored: Scored) -> None:
-        """Every node of a verified tree, rejected ones included; a node's previous token is its parent's."""
-        tokens, ids, scores = tree.tokens, scored.top_ids, scored.top_scores
-        self._unigrams.put(tokens.tolist(), ids, scores)
-        if self.bigram:
-            pairs = ((tokens[tree.parents] << 32) + tokens).tolist()  # the root's, of parent -1, is not one
-            if root_previous is None:
-                self._bigrams.put(pairs[1:], ids[1:], scores[1:])
-            else:
-                pairs[0] = (root_previous << 32) + int(tokens[0])
-                self._bigrams.put(pairs, ids, scores)
+    def learn_tree(
+        self, tree: DraftTree, root_previous: int | None, scored: Scored, root_before_previous: int | None = None
+    ) -> None:
+        """Every node of a verified tree, rejected ones included; a node's previous token is its parent's.
+
+        The root's own are given: the context tokens before it, None where they are unknown or not to be learnt.
+        """
+        tokens, parents = tree.tokens, tree.parents
+        rows = self._append(scored.top_ids, scored.top_scores)
+        self._unigrams.update(zip(tokens.tolist(), rows, strict=True))
+        if not self.bigram:
+            return
+        above = tokens[parents]  # the root's, of parent -1, is not one
+        first = 1 if root_previous is None else 0
+        if root_previous is not None:
+            above[0] = root_previous
+        keys = (above << _BITS) + tokens
+        self._bigrams.update(zip(keys.tolist()[first:], rows[first:], strict=True))
+        if self.trigram and root_previous is not None:
+            before = above[parents]  # of the root's children: its own previous token
+            first = 1 if root_before_previous is None else 0
+            before[0] = root_before_previous or 0
+            keys += before << 2 * _BITS
+            self._trigrams.update(zip(keys.tolist()[first:], rows[first:], strict=True))
 
     def successors(self, previous: int | None, token: int) -> Successors:
         """Ids and scores of what followed `token`, best first; empty lists when it was never processed."""
-        if previous is not None and self.bigram:
-            row = self._bigrams.get((previous << 32) + token)
-            if row is not None:
-                return row
-        return self._unigrams.get(token) or _NONE
+        row = None
+        if previous is not None:
+            row = self._bigrams.get((previous << _BITS) + token)
+        if row is None:
+            row = self._unigrams.get(token)
+            if row is None:
+                return _NONE
+        return self._rows.get(row)
+
+    def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[float]]:
+        """(tier, ids, scores) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 nothing."""
+        pair = (previous << _BITS) + token
+        row = self._trigrams.get((before_previous << 2 * _BITS) + pair)
+        if row is not None:
+            return 3, *self._rows.get(row)
+        row = self._bigrams.get(pair)
+        if row is not None:
+            return 2, *self._rows.get(row)
+        row = self._unigrams.get(token)
+        if row is not None:
+            return 1, *self._rows.get(row)
+        return 0, *_NONE
+
+    def levels(self, scores: np.ndarray) -> np.ndarray:
+        """int64, like scores: the number of `edges` at or below each."""
+        return np.searchsorted(self.edges, scores, side="right")
+
+    def _append(self, ids: np.ndarray, scores: np.ndarray) -> range:
+        """The rows' places; before they outgrow the arrays, those that no key leads to any more are dropped."""
+        if len(ids) > self._rows.room:
+            tiers = (self._unigrams, self._bigrams, self._trigrams)
+            live = np.unique(np.fromiter((row for tier in tiers for row in tier.values()), dtype=np.int64))
+            if 2 * len(live) <= self._rows.n:
+                for tier in tiers:
+                    places = np.searchsorted(live, np.fromiter(tier.values(), dtype=np.int64, count=len(tier)))
+                    tier.update(zip(tier, places.tolist(), strict=True))
+                self._rows.keep(live)
+        scores = scores[:, : self.top_k]
+        return self._rows.append(ids[:, : self.top_k], scores if self.edges is None else self.levels(scores))

@@ -1,0 +1,176 @@
+"""The chance of each cell of evidence: P(the target says the token | its parent was accepted, its evidence).
+
+Two parts. A prior, learnt beforehand on prompts outside every measured set and kept as data with its provenance
+(goose/priors): a logistic model whose features are the parts of a cell, so that cells never seen have a chance too. And
+counts of this request: tested and accepted nodes a cell, joined with the prior as a Beta distribution's mean
+
+    (accepted + strength * prior) / (tested + strength)
+
+Knows cells only, no tokens.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from goose.sources.evidence import (
+    ABSENT,
+    COUNT_EDGES,
+    DEFERRED,
+    DRAFT,
+    FIRST_MATCHED,
+    LENGTH_EDGES,
+    N_ADJACENCY,
+    N_CELLS,
+    N_COUNTS,
+    N_LEVELS,
+    N_SHARES,
+    SCORE_EDGES,
+    SHARE_EDGES,
+    TIER,
+    TRIGRAM,
+)
+
+PRIOR_FILE = Path(__file__).parent / "priors" / "smollm2.json"
+CALIBRATIONS = ("online", "prior", "none")
+EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "score": SCORE_EDGES}
+
+
+class Chances:
+    """calibration: online (prior and counts) · prior (no counts) · none (shares and scores at their face value).
+
+    strength: how many tested nodes of a cell weigh as much as its prior. prior: float[N_CELLS]; None: `prior_file`'s.
+    """
+
+    def __init__(
+        self,
+        calibration: str = "online",
+        strength: float = 50.0,
+        prior: np.ndarray | None = None,
+        prior_file: str | None = None,
+    ):
+        if calibration not in CALIBRATIONS:
+            raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {calibration!r}")
+        if not strength > 0:
+            raise ValueError(f"strength must be above 0, got {strength!r}")
+        if prior is None:
+            prior = face_value() if calibration == "none" else read_prior(str(prior_file or PRIOR_FILE))
+        if np.shape(prior) != (N_CELLS,):
+            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
+        self.calibration, self.strength = calibration, strength
+        self._prior: list[float] = np.asarray(prior, dtype=np.float64).tolist()
+        self.reset()
+
+    def reset(self) -> None:
+        self.of = list(self._prior)  # cell -> chance
+        self._counts: dict[int, list[int]] = {}  # cell -> [tested, accepted]
+
+    def learn(self, cells: Sequence[int], accepted: Sequence[bool]) -> None:
+        """Tested nodes by their cells, and which of them were accepted."""
+        if self.calibration != "online":
+            return
+        for cell, was_accepted in zip(cells, accepted, strict=True):
+            counts = self._counts.setdefault(cell, [0, 0])
+            counts[0] += 1
+            counts[1] += was_accepted
+            self.of[cell] = (counts[1] + self.strength * self._prior[cell]) / (counts[0] + self.strength)
+
+
+def features(cells: np.ndarray) -> np.ndarray:
+    """int64[n, F]: what the prior knows of each cell; a column is one feature's value, a whole number."""
+    context, adjacency = np.divmod(cells, N_ADJACENCY)
+    matched = context >= FIRST_MATCHED
+    length, rest = np.divmod(context - FIRST_MATCHED, N_SHARES * N_COUNTS)
+    share = rest // N_COUNTS
+    tier, place = np.divmod(adjacency, TIER)
+    is_deferred = place >= DEFERRED
+    level = np.where(is_deferred, place - DEFERRED, place)
+    coarse = np.where(place == ABSENT, 9, np.digitize(level, (3, 5, 7, 9, 11, 13)) + 10 * is_deferred)
+    best = np.where(matched, 100 + length, context)  # the match that names it, or the best that does not
+    return np.stack(
+        [
+            context,
+            adjacency,
+            (best * 5 + tier) * 20 + coarse,
+            (np.where(matched, 100 + share, context % 2) * 5 + tier) * 20 + coarse,
+            np.where(matched, 1000 + share * 10 + length, context) * 20 + coarse,
+        ],
+        axis=1,
+    )
+
+
+def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> dict[str, list]:
+    """The logistic model of greatest likelihood under a quadratic penalty: bias, and value -> weight a feature.
+
+    cells, accepted: every candidate seen at a node that was reached (int64[n], bool[n]).
+    """
+    import torch  # only here: drafting needs no torch
+
+    tested = np.bincount(cells, minlength=N_CELLS)
+    hits = np.bincount(cells[accepted], minlength=N_CELLS)
+    seen = np.flatnonzero(tested)
+    columns = [np.unique(column, return_inverse=True) for column in features(seen).T]
+    first = np.cumsum([0, *(len(values) for values, _ in columns)])
+    at = torch.from_numpy(np.stack([inverse + base for (_, inverse), base in zip(columns, first, strict=False)], 1))
+    n, k = torch.from_numpy(tested[seen]).double(), torch.from_numpy(hits[seen]).double()
+    weights = torch.zeros(int(first[-1]) + 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        z = weights[:-1][at].sum(1) + weights[-1]
+        value = (n * torch.nn.functional.softplus(z) - k * z).sum() + penalty / 2 * (weights[:-1] ** 2).sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    found = weights.detach().numpy().round(4)
+    by_value = [
+        {str(value): float(weight) for value, weight in zip(values, found[base:], strict=False)}
+        for (values, _), base in zip(columns, first, strict=False)
+    ]
+    return {"bias": float(found[-1]), "weights": by_value}
+
+
+def prior_of(model: dict) -> np.ndarray:
+    """float64[N_CELLS]: the chances of `fit_prior`'s model.
+
+    A draft's row is taken for a trigram's: no prior knows how good a draft is, the counts learn it.
+    """
+    cells = np.arange(N_CELLS)
+    context, adjacency = np.divmod(cells, N_ADJACENCY)
+    draft = adjacency >= DRAFT * TIER
+    alike = np.where(draft, cells - (DRAFT - TRIGRAM) * TIER, cells)
+    z = np.full(N_CELLS, model["bias"])
+    for column, weights in zip(features(alike).T, model["weights"], strict=True):
+        values, inverse = np.unique(column, return_inverse=True)
+        z += np.array([weights.get(str(value), 0.0) for value in values])[inverse]
+    return 1 / (1 + np.exp(-z))
+
+
+def face_value() -> np.ndarray:
+    """float64[N_CELLS]: the share of a match or the score of a row as it is, of both the greater. Not calibrated."""
+    context, adjacency = np.divmod(np.arange(N_CELLS), N_ADJACENCY)
+    share = (context - FIRST_MATCHED) % (N_SHARES * N_COUNTS) // N_COUNTS
+    shares = np.where(context >= FIRST_MATCHED, _middles(SHARE_EDGES)[share], 0.0)
+    level = adjacency % TIER
+    scores = np.where(level < N_LEVELS, _middles(SCORE_EDGES)[np.minimum(level, N_LEVELS - 1)], 0.0)
+    return np.maximum(shares, scores)
+
+
+def _middles(edges: Sequence[float]) -> np.ndarray:
+    whole = np.array([0.0, *edges, 1.0])
+    return (whole[1:] + whole[:-1]) / 2
+
+
+@lru_cache(maxsize=8)
+def read_prior(file: str) -> np.ndarray:
+    """The chances of a file that scripts/learn_prior.py wrote. Raises ValueError when its cells are cut otherwise."""
+    record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+    edges = {name: list(values) for name, values in EDGES.items()}
+    if record.get("edges") != edges:
+        raise ValueError(f"{file}: its evidence is cut at {record.get('edges')}, here at {edges}; learn it anew")
+    return prior_of(record["model"])

@@ -1,0 +1,202 @@
+"""What all sources together say of the next token: the candidates of a tree node, each with one cell of joint evidence.
+
+    context    every match of the node's own suffix with the context, from the longest down to MIN_LENGTH tokens: what
+               followed, how often, of how many (goose/sources/suffix_index.py)
+    adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram
+    deferred   at the root: the other ids of the row whose first became the root. What was not said now often is next
+    draft      a draft model's row of the node, where a drafter has one
+
+A token that several sources name is one candidate. Its evidence is a cell, the pair of a context code and an adjacency
+code, both small whole numbers; what chance a cell has is not known here (goose/chances.py).
+
+    context code    no match names the token: which is the best match, and does it leave a choice
+                    a match names it: length of the longest that does, share of its occurrences, their number
+    adjacency code  tier · score level in the tier's row, or absent from it, or deferred at some level
+
+Sources: GOOSE, arXiv 2604.02047, section 4 (the two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
+(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigrams and deferred ids are ours.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from goose.engine.decode import Prefill
+from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree
+from goose.engine.verify import Scored, Verdict
+from goose.sources.suffix_index import SuffixIndex
+from goose.sources.transition import AdjacencyTable
+
+HORIZON = 32  # longest match told from a longer one
+MIN_LENGTH = 2  # of a match; what one token says is the unigram tier's to say, and better
+MAX_STATES = 5  # matches looked at a node, longest first
+
+LENGTH_EDGES = (2, 3, 4, 6, 9, 16)
+SHARE_EDGES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 0.99)
+COUNT_EDGES = (2, 3, 6)
+SCORE_EDGES = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95, 0.99)
+
+N_SHARES, N_COUNTS, N_LEVELS = len(SHARE_EDGES) + 1, len(COUNT_EDGES) + 1, len(SCORE_EDGES) + 1
+N_LENGTHS = len(LENGTH_EDGES) + 1  # 0: no match
+FIRST_MATCHED = 2 * N_LENGTHS  # context codes below it: no match names the token
+N_CONTEXT = FIRST_MATCHED + (N_LENGTHS - 1) * N_SHARES * N_COUNTS
+ABSENT, DEFERRED = N_LEVELS, N_LEVELS + 1  # behind the levels of a tier
+TIER = 2 * N_LEVELS + 1  # adjacency codes a tier
+NO_ROW, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
+N_ADJACENCY = 5 * TIER
+N_CELLS = N_CONTEXT * N_ADJACENCY
+
+_MOST = 64  # occurrences told from more
+
+
+def _share_code(count: int, total: int) -> int:
+    share = min(1.0, count / total) if total > 0 else 0.0
+    return bisect_right(SHARE_EDGES, share) * N_COUNTS + bisect_right(COUNT_EDGES, count)
+
+
+# As tables, since codes are looked up by the hundred a step.
+_LENGTH = [bisect_right(LENGTH_EDGES, length) for length in range(HORIZON + 1)]
+_MATCHED = [(FIRST_MATCHED + (bucket - 1) * N_SHARES * N_COUNTS) * N_ADJACENCY for bucket in _LENGTH]
+_SHARE = [[_share_code(count, total) * N_ADJACENCY for count in range(_MOST + 1)] for total in range(_MOST + 1)]
+
+
+class Place(NamedTuple):
+    """A node as the sources see it: the end of the context and the path to it."""
+
+    state: int  # of the suffix index: the longest known string that ends here
+    length: int  # of that string
+    before: int  # the two tokens before the node's
+    previous: int
+    token: int
+    draft: int = 0  # the draft's own node + 1; 0 where it has none
+
+
+Rows = list[tuple[dict[int, int], list[int], list[int]]]  # a draft's nodes: child by token, ids, levels
+
+
+class Evidence:
+    """top_k: entries kept of a row. state: cold forgets at every request, warm keeps what earlier requests taught.
+
+    all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
+    all sources say of it; else it is two cells, of which the likelier counts.
+    """
+
+    def __init__(self, top_k: int = 10, state: str = "cold", all_lengths: bool = True, joint: bool = True):
+        self.table = AdjacencyTable(top_k, state=state, trigram=True, edges=SCORE_EDGES)
+        self.index = SuffixIndex(HORIZON)
+        self.top_k, self.state, self.joint = self.table.top_k, state, joint
+        self._max_states = MAX_STATES if all_lengths else 1
+
+    def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
+        self.table.begin(prompt_ids, prefill.top_k)
+        ids, scores = prefill.top_k(self.top_k)
+        self._defer(ids[-1], scores[-1], prefill.first_token)
+        if self.state == "cold":
+            self.index = SuffixIndex(HORIZON)
+        self.index.start()
+        self._n_indexed = 0
+
+    def root(self, context: Sequence[int], draft: Rows | None = None) -> Place:
+        """The place of a new tree's root; what the context has grown by is indexed."""
+        index = self.index
+        for token in context[self._n_indexed :]:
+            index.append(token)
+        self._n_indexed = len(context)
+        self._draft = draft or []
+        self._before = context[-3] if len(context) > 2 else None
+        self._previous = context[-2]
+        state, length = index.newest, min(index.lengths[index.newest], HORIZON)
+        return Place(state, length, self._before or 0, self._previous, context[-1], int(bool(draft)))
+
+    def child(self, place: Place, token: int) -> Place:
+        state, length = self.index.advanced(place.state, place.length, token)
+        draft = self._draft[place.draft - 1][0].get(token, 0) if place.draft else 0
+        if draft > len(self._draft):  # a node of the draft's last layer, whose row was not made
+            draft = 0
+        return Place(state, length, place.previous, place.token, token, draft)
+
+    def candidates(self, place: Place, chances: list[float], least: float, is_root: bool) -> list[tuple[int, int]]:
+        """(token, cell) of every token that may follow, but those whose cell has a chance below `least`."""
+        state, length, before, previous, token, draft = place
+        matched, unmatched = self._matched(state, length, is_root)
+        tier, ids, levels = self.table.longest(before, previous, token)
+        rows = [(tier * TIER, ids, levels)]
+        if draft:
+            _, ids, levels = self._draft[draft - 1]
+            rows.insert(0, (DRAFT * TIER, ids, levels))
+        elif is_root:
+            rows.append((tier * TIER + DEFERRED, *self._deferred))
+        found = []
+        seen = set() if len(rows) > 1 else None
+        for code, ids, levels in rows:
+            for token, level in zip(ids, levels, strict=True):
+                if seen is not None:
+                    if token in seen:
+                        continue
+                    seen.add(token)
+                if matched and token in matched:
+                    cell = self._both(matched.pop(token), unmatched, code + level, chances)
+                else:
+                    cell = unmatched + code + level
+                    if chances[cell] < least:
+                        if seen is None and not matched:  # the rest of the row scores lower still
+                            break
+                        continue
+                if chances[cell] >= least:
+                    found.append((token, cell))
+        for token, cell in matched.items():
+            cell += tier * TIER + ABSENT if self.joint else ABSENT
+            if chances[cell] >= least:
+                found.append((token, cell))
+        return found
+
+    def learn(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
+        """What the target said of the tree whose root was asked for last."""
+        self.table.learn_tree(tree, self._previous, scored, self._before)
+        last = verdict.path[-1]
+        self._defer(scored.top_ids[last], scored.top_scores[last], verdict.bonus)
+
+    def _defer(self, ids: np.ndarray, scores: np.ndarray, said: int) -> None:
+        pairs = zip(ids.tolist(), self.table.levels(scores).tolist(), strict=True)
+        kept = [(token, level) for token, level in pairs if token != said]
+        self._deferred = [token for token, _ in kept], [level for _, level in kept]
+
+    def _matched(self, state: int, length: int, is_root: bool) -> tuple[dict[int, int], int]:
+        """Tokens that a match names, with the cell of their context code, and the cell of the other tokens'."""
+        index = self.index
+        matched: dict[int, int] = {}
+        n_states = longest = has_choice = 0
+        while length >= MIN_LENGTH and n_states < self._max_states:
+            followers = index.following[state]
+            if followers:
+                if not n_states:
+                    longest, has_choice = _LENGTH[length], len(followers) > 1
+                n_states += 1
+                counts = index.counts
+                total = counts[state] - is_root  # the text's own end is no occurrence with something behind it
+                for token, child in followers.items():
+                    if token not in matched:
+                        count = counts[child]
+                        if total > _MOST:
+                            share = _SHARE[_MOST][max(1, count * _MOST // total)]
+                        else:
+                            share = _SHARE[total][min(count, total)] if total > 0 else _SHARE[1][1]
+                        matched[token] = _MATCHED[length] + share
+            state = index.links[state]
+            length = index.lengths[state]
+        return matched, (2 * longest + has_choice) * N_ADJACENCY if self.joint else 0
+
+    def _both(self, matched: int, unmatched: int, code: int, chances: list[float]) -> int:
+        if self.joint:
+            return matched + code
+        return max(matched + ABSENT, unmatched + code, key=chances.__getitem__)
+
+
+def source_of(cell: int) -> int:
+    """The source that a node of this cell is counted under: a match before a draft before a row."""
+    context, adjacency = divmod(cell, N_ADJACENCY)
+    if context >= FIRST_MATCHED:
+        return CONTEXT
+    return DRAFT_MODEL if adjacency >= DRAFT * TIER else ADJACENCY

@@ -1,0 +1,99 @@
+"""Learns goose_opt's prior chances: python scripts/learn_prior.py [--data-dir FOLDER] [--path FOLDER].
+
+Decodes prompts outside every measured set (GSM8K items from 1000 on, MBPP items outside its test split, chat requests
+made here), fits the logistic model of goose/chances.py to what the target said of every candidate, and writes it with
+its provenance. Every fourth prompt is held out first, to say how well the fit does on prompts it has not seen.
+"""
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.corpus import PromptText, prompt_ids, training_prompts
+from benchmarks.errors import UserError
+from benchmarks.models import ModelSpec, load_model, stop_ids
+from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
+from goose.chances import EDGES, PRIOR_FILE, face_value, fit_prior, prior_of
+from goose.engine.lm import TreeLM
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", default="smollm2", help="the model's name in the record")
+    parser.add_argument("--path", help="a checkpoint folder; without it the embedded model")
+    parser.add_argument("--data-dir", type=Path, help="a folder with gsm8k/test.jsonl and mbpp/mbpp.jsonl")
+    parser.add_argument("--prompts", type=int, default=25, help="of each of the four kinds")
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--budget", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=PRIOR_FILE)
+    args = parser.parse_args()
+
+    chosen = choose(training_prompts(args.data_dir), args.prompts, args.seed)
+    loaded = load_model(ModelSpec(args.name, "embedded", path=args.path))
+    lm = TreeLM(loaded.model)
+    decoding = {
+        "max_new_tokens": args.new_tokens,
+        "stop_ids": stop_ids(loaded.model, loaded.tokenizer, "generation_config"),
+        "node_budget": args.budget,
+    }
+    prompts = [prompt_ids(prompt, loaded.tokenizer) for prompt in chosen]
+    last_of = np.zeros(len(prompts), dtype=int)  # candidates up to and with each prompt
+
+    def on_prompt(n: int, total: int) -> None:
+        print(f"{n} of {len(prompts)} prompts, {total} candidates", flush=True)
+        last_of[n - 1] = total
+
+    model, cells, said = learn(lm, prompts, on_prompt, **decoding)
+    held = np.zeros(len(cells), dtype=bool)
+    for i in range(3, len(prompts), 4):
+        held[last_of[i - 1] : last_of[i]] = True
+    judged = prior_of(fit_prior(cells[~held], said[~held]))
+    seen, truth = cells[held], said[held]
+    scores = {
+        name: {"log_loss": round(log_loss(p, seen, truth), 5), "ece": round(_ece(p, seen, truth), 5)}
+        for name, p in (("fit to the other prompts", judged), ("face value", face_value()))
+    }
+    record = {
+        "edges": {name: list(values) for name, values in EDGES.items()},
+        "model": model,
+        "learnt_from": {
+            "model": {key: getattr(loaded, key) for key in ("name", "revision", "dtype")},
+            "prompts": {kind: sum(p.origin == kind for p in chosen) for kind in sorted({p.origin for p in chosen})},
+            "candidates": len(cells),
+            "said": int(said.sum()),
+            **{key: value for key, value in decoding.items() if key != "stop_ids"},
+            "seed": args.seed,
+            "date": datetime.now(UTC).date().isoformat(),
+        },
+        "held_out": {"every": 4, **scores},
+        "reliability": [{k: round(v, 4) for k, v in b.items()} for b in reliability(judged, seen, truth)],
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"{args.out}: {len(cells)} candidates; held out: {scores}")
+
+
+def choose(prompts: list[PromptText], n_of_each: int, seed: int) -> list[PromptText]:
+    """n of each kind, kinds in turn, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    kinds = {}
+    for prompt in prompts:
+        kinds.setdefault(prompt.origin, []).append(prompt)
+    drawn = [[own[i] for i in rng.permutation(len(own))[:n_of_each]] for own in kinds.values()]
+    return [prompt for row in zip(*drawn, strict=False) for prompt in row]
+
+
+def _ece(p: np.ndarray, cells: np.ndarray, said: np.ndarray) -> float:
+    return expected_calibration_error(reliability(p, cells, said))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
