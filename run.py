@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError, first_line
+from benchmarks.kinds import misfit
 from benchmarks.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
     """Name -> maker of a fresh drafter; each is made once here, so that a bad setting fails before any work."""
     made = {}
     for name, drafter in methods.items():
+        if isinstance(drafter, dict) and (wrong := misfit(drafter)):
+            raise UserError(f"method {name}: {wrong}")
         make = partial(hydra.utils.instantiate, drafter, _convert_="all")
         try:
             one = make()

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp
+from math import exp, inf
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +128,8 @@ def choose_size(
 
 def cost_curve(points: Mapping[int, float]) -> Callable[[int], float]:
     """Measured seconds at some sizes as a curve: straight between the sizes, flat outside them."""
+    if not points or not all(0 < seconds < inf for seconds in points.values()):
+        raise ValueError(f"cost maps numbers of nodes to seconds > 0 and names at least one; got {dict(points)}")
     sizes = sorted(points)
     return lambda n: float(np.interp(n, sizes, [points[size] for size in sizes]))
 
@@ -160,6 +162,8 @@ class SequoiaDrafter:
             raise ValueError(f"size must be one of {SIZES}, got {size!r}")
         if (size == "cost") != (cost is not None) or (layer_cost and cost is None):
             raise ValueError(f"cost must be given with size 'cost', and costs with it alone; got {size!r} and {cost}")
+        if not 0 <= layer_cost < inf:
+            raise ValueError(f"layer_cost must be seconds >= 0, got {layer_cost}")
         self.fill = fill or AdjacencyFiller()
         self.top_k = self.fill.top_k
         p = read_acceptance(acceptance_file) if acceptance is None else list(acceptance)
@@ -211,6 +215,12 @@ def _solved(p: tuple[float, ...], n_nodes: int, max_levels: int) -> Program:
 
 
 def read_acceptance(file: str) -> list[float]:
-    """The vector of a calibration record."""
-    record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-    return [float(p) for p in record["acceptance"]]
+    """The vector of a calibration record. Raises ValueError for anything else."""
+    try:
+        record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+        return [float(p) for p in record["acceptance"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"acceptance_file {file} is no record with a list 'acceptance' ({type(error).__name__}: {error}); "
+            "write one with scripts/calibrate_acceptance.py"
+        ) from error

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 
 from goose.engine.decode import Prefill
 from goose.engine.tree import CONTEXT, DraftTree, TreeBuilder
@@ -69,10 +70,10 @@ class SuffixDrafter:
             raise ValueError(f"state must be one of {STATES}, got {state!r}")
         if max_match < 1:
             raise ValueError(f"max_match must be >= 1, got {max_match}")
-        if max_spec_factor < 0 or max_spec_factor * max_match + max_spec_offset < 1:
+        if not (max_spec_factor >= 0 and 1 <= max_spec_factor * max_match + max_spec_offset < inf):
             raise ValueError(
-                "max_spec_factor must be >= 0 and max_spec_factor x max_match + max_spec_offset >= 1, or nothing is "
-                f"ever drafted; got {max_spec_factor} x {max_match} + {max_spec_offset}"
+                "max_spec_factor must be >= 0 and max_spec_factor x max_match + max_spec_offset finite and >= 1, or "
+                f"nothing is ever drafted; got {max_spec_factor} x {max_match} + {max_spec_offset}"
             )
         if not 0 < min_score <= 1:
             raise ValueError(f"min_score must lie in (0, 1], got {min_score}")

@@ -34,8 +34,17 @@ class TokenRecyclingDrafter:
     def __init__(self, table: AdjacencyTable | None = None, template: Sequence[Sequence[int]] | None = None):
         self.table = table or AdjacencyTable(8, bigram=False, prefill_harvest=False)
         self.template = read_template() if template is None else [tuple(path) for path in template]
-        if {path[:-1] for path in self.template} - {(), *self.template} or () in self.template:
-            raise ValueError("a template lists paths of successor ranks, the parent of each among them, the root not")
+        ranks = [rank for path in self.template for rank in path]
+        paths = {(), *self.template}
+        if (
+            any(not isinstance(rank, int) or rank < 0 for rank in ranks)
+            or {path[:-1] for path in self.template} - paths
+            or len(paths) != 1 + len(self.template)  # the root, or a path twice
+        ):
+            raise ValueError(
+                "a template lists distinct paths of successor ranks (whole numbers from 0), the parent of each among "
+                f"them, the root not; got {template}"
+            )
         self.top_k = self.table.top_k
         self._trimmed: dict[int, list[Path]] = {}
 

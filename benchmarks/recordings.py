@@ -7,6 +7,7 @@ replays (benchmarks/replay.py counts, benchmarks/forced.py times) is not known h
 
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,19 +57,30 @@ def load_recordings(path: Path, dataset: str | None = None, limit: int | None = 
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             turns = [Recording(**{name: line[name] for name in FIELDS}) for line in map(json.loads, lines)]
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read as a gzip file of recorded turns: {error}") from error
-    except (KeyError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} holds lines that are not recorded turns ({', '.join(FIELDS)}): {error!r}") from error
+    wrong = [turn.id for turn in turns if not _is_sound(turn)]
+    if wrong:
+        raise UserError(
+            f"{path}: turn {wrong[0]} has no prompt or no output (lists of token ids, one at least), or its dataset or "
+            "category is no text"
+        )
     names = sorted({turn.dataset for turn in turns})
     if dataset is not None:
         turns = [turn for turn in turns if (turn.in_spec_bench if dataset == SPEC_BENCH else turn.dataset == dataset)]
     if not turns:
         raise UserError(f"{path} holds no turn of dataset {dataset!r}; it has {', '.join(names) or 'none at all'}")
-    empty = [turn.id for turn in turns if not turn.prompt_ids or not turn.output_ids]
-    if empty:
-        raise UserError(f"{path}: turn {empty[0]} has no prompt or no output")
     return turns[:limit]
+
+
+def _is_sound(turn: Recording) -> bool:
+    columns = (turn.prompt_ids, turn.output_ids)
+    are_ids = all(
+        isinstance(ids, list) and ids and all(type(i) is int and 0 <= i < 2**31 for i in ids) for ids in columns
+    )
+    return are_ids and isinstance(turn.dataset, str) and isinstance(turn.category, str)
 
 
 def usual_stop_ids(recordings: Sequence[Recording]) -> frozenset[int]:

@@ -67,6 +67,7 @@ def harmonic_allocation(n_branches: int, n_spine: int) -> list[int]:
     The reference's stand-in for proposition 2's linear decay; what rounding leaves over is not handed out. Unlike the
     two below it gives the root nothing: the list is for spine depths 1..n_spine.
     """
+    _check(n_spine, n_branches, 0, 0)
     total_weight = sum(1 / i for i in range(1, n_spine + 1))
     allocation = []
     for i in range(1, n_spine + 1):
@@ -134,6 +135,9 @@ def best_harmonic_tree(p_s: float, p_t: float, budget: int, rho: float = 0.5) ->
 
     Places that the harmonic rounding leaves over stay empty, where the drafter grows branches deeper.
     """
+
+    if not 0 <= rho <= 1:
+        raise ValueError(f"rho is a share in [0, 1], got {rho}")
 
     def allocate(spine_length: int, n_branches: int, p_s: float, p_t: float) -> list[int]:
         on_spine = max(1, int(n_branches * rho)) if spine_length and n_branches else 0

@@ -103,7 +103,7 @@ class GooseDrafter:
             self.table.begin(prompt_ids, prefill.top_k)
 
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
-        root, previous = context[-1], context[-2]
+        root, previous = context[-1], context[-2] if len(context) > 1 else None
         spine_tokens: list[int] = []
         if self.context:
             self.context.extend(context)
@@ -158,7 +158,7 @@ class GooseDrafter:
                 break
         return drafted[n_kept:]
 
-    def _spine_tree(self, root: int, previous: int, spine_tokens: list[int], c: float, total: int) -> DraftTree:
+    def _spine_tree(self, root: int, previous: int | None, spine_tokens: list[int], c: float, total: int) -> DraftTree:
         """Algorithm 1: the spine, branches at the root and along the spine, breadth-first growth of the branches."""
         r0 = spine_share(self.ema, self.spine_tiers)
         n_spine = min(len(spine_tokens), int(total * (r0 + c * (1 - r0))))

@@ -31,6 +31,9 @@ def main() -> None:
     parser.add_argument("--draft", action="store_true", help="stars of the model's draft, not of the adjacency table")
     parser.add_argument("--out", type=Path, default=Path("results/calibration"))
     args = parser.parse_args()
+    for name in ("new_tokens", "width"):
+        if (value := getattr(args, name)) < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
     spec = ModelSpec(args.name, "embedded", path=args.path)
     loaded = load_model(spec)

@@ -205,6 +205,9 @@ def test_where_proposition_3_holds_and_where_it_does_not(budget, p_t, least_p_s)
         lambda: linear_allocation(2, 1, 0.5, float("nan")),
         lambda: best_spine_tree(0.5, 0.5, 0),
         lambda: balanced_yield(0, 5, 0.5),
+        lambda: harmonic_allocation(-3, 2),
+        lambda: harmonic_allocation(3, -2),
+        lambda: best_harmonic_tree(0.5, 0.2, 8, rho=1.5),
         lambda: GooseDrafter(allocation="greedy"),
     ],
 )

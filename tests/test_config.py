@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from benchmarks import cell
 from benchmarks.datasets import load_dataset
 from benchmarks.errors import UserError
+from benchmarks.kinds import misfit
 from benchmarks.models import ModelSpec
 from goose import Sampling, decode
 from toy import P0, counter
@@ -267,6 +268,34 @@ def test_missing_keys_of_a_method_are_user_errors(removed):
 def test_values_that_make_no_run_are_user_errors_that_name_the_key(override, key):
     with pytest.raises(UserError, match=key):
         RUN["checked"](composed(override))
+
+
+@pytest.mark.parametrize(
+    ("method", "override", "message"),
+    [
+        ("goose", "table.bigram=no", "table.bigram must be true or false, got 'no'"),
+        ("goose", "max_depth=2.5", "max_depth must be a whole number, got 2.5"),
+        ("goose", "context.max_match=true", "context.max_match must be a whole number, got True"),
+        ("goose", "context.lengths=[2.5]", "a whole number"),
+        ("goose", "context=foo", "context must be a config with _target_ or null, got 'foo'"),
+        ("goose", "rho=null", "rho must be a number, got None"),
+        ("iso3", "k=2.5", "k must be a whole number, got 2.5"),
+        ("pld", "num_tokens=2.5", "num_tokens must be a whole number, got 2.5"),
+        ("tr", "template=[[0],[0,x]]", "a list .of: a whole number.. or null"),
+        ("sequoia", "acceptance=0.5", "acceptance must be a list .of: a number. or null, got 0.5"),
+        ("sequoia", "cost={1:x}", "cost must be a mapping .a whole number: a number. or a config with _target_"),
+        ("suffix", "shape=3", "shape must be text, got 3"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_before_any_work_and_says_the_kind(method, override, message):
+    methods = methods_of(f"method={method}", f"method.drafter.{override}")
+    with pytest.raises(UserError, match=f"^method {method}: .*{message}"):
+        RUN["makers"](methods)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_file_holds_a_value_of_the_wrong_kind(name):
+    assert misfit(methods_of(f"method={name}")[name]) is None
 
 
 # compare=

@@ -267,11 +267,13 @@ def test_an_empty_prompt_is_an_error(prompt):
 def test_batches_and_senseless_limits_are_refused():
     with pytest.raises(ValueError, match="batch size must be 1, got 2 sequences"):
         decode(tiny_lm(), torch.tensor([P0, P0]), GooseDrafter())
-    with pytest.raises(ValueError, match="max_new_tokens must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="max_new_tokens must be a whole number >= 1, got 0"):
         decode(tiny_lm(), P0, GooseDrafter(), max_new_tokens=0)
+    with pytest.raises(ValueError, match=r"max_new_tokens must be a whole number >= 1, got 2\.5"):
+        decode(tiny_lm(), P0, GooseDrafter(), max_new_tokens=2.5)
     with pytest.raises(ValueError, match="32 tokens leave no room in the model's 32 positions"):
         decode(counter(max_positions=32), [1] * 32, GooseDrafter())
-    for prompt in ([[1, 2], [3, 4]], [0.5], [True], torch.ones(1, 2, 3, dtype=torch.long)):
+    for prompt in ([[1, 2], [3, 4]], [[1], [2, 3]], [0.5], [True], torch.ones(1, 2, 3, dtype=torch.long)):
         with pytest.raises(ValueError, match=r"batch size must be 1|whole numbers of shape \[L\] or \[1, L\]"):
             decode(tiny_lm(), prompt, GooseDrafter())
 
@@ -286,6 +288,12 @@ def test_ids_outside_the_vocabulary_are_refused_in_prompts_and_drafts(token):
 
 def test_stop_ids_may_come_as_a_tensor():
     assert decode(counter(), P0, GooseDrafter(), stop_ids=torch.tensor([14])).output_ids == [12, 13, 14]
+
+
+@pytest.mark.parametrize("stop_ids", [14, [14.5], "14", None])
+def test_stop_ids_that_are_no_ids_are_refused(stop_ids):
+    with pytest.raises(ValueError, match="stop_ids is a collection of whole numbers"):
+        decode(counter(), P0, GooseDrafter(), stop_ids=stop_ids)
 
 
 @pytest.mark.parametrize(

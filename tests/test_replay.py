@@ -15,7 +15,7 @@ from baselines.suffix import SuffixDrafter
 from benchmarks import metrics
 from benchmarks.errors import UserError
 from benchmarks.recordings import Recording, load_recordings, recorded_next_tokens, usual_stop_ids
-from benchmarks.replay import replay, replay_table
+from benchmarks.replay import STARTS, replay, replay_table
 from goose.drafter import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.tree import DraftTree
@@ -111,6 +111,13 @@ def test_a_replay_equals_decoding_with_a_model_that_writes_the_recording(make):
                 assert [getattr(tree, column).tolist() for tree in steps.trees] == replayed[column]
 
 
+def test_a_prompt_of_one_token_is_replayed_from_either_start():
+    for start in STARTS:
+        for drafter in (GooseDrafter(use_adjacency=False), SuffixDrafter(), PromptLookupDrafter()):
+            (line,) = replay([recording([5], [6, 7, 8, 6, 7, 8, 6, 7])], "any", drafter, 60, start=start)
+            assert sum(line["steps"]["emitted"]) == 8 - (start == "prefill")
+
+
 def test_a_drafter_that_needs_logits_is_refused():
     with pytest.raises(UserError, match="goose learns from the target's scores"):
         replay([recording([1], [2])], "goose", GooseDrafter(), 60)
@@ -159,6 +166,35 @@ def test_a_file_of_something_else_is_refused(tmp_path):
             path.write_bytes(content)
         with pytest.raises(UserError, match="recorded turns"):
             load_recordings(path)
+
+
+def test_a_torn_file_is_refused(mixed_file, tmp_path):
+    whole = mixed_file.read_bytes()
+    for name, content in (("cut", whole[:-12]), ("corrupt", b"\x1f\x8b\x08" + bytes(7) + b"\xff" * 20)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match="recorded turns"):
+            load_recordings(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"output_ids": "text"}, {"output_ids": 3}, {"output_ids": [1.5]}, {"prompt_ids": []}, {"prompt_ids": [-1]},
+     {"output_ids": [2**70]}, {"dataset": None}],
+)  # fmt: skip
+def test_a_turn_that_is_no_turn_is_named(tmp_path, changed):
+    turn = {"id": "t7", "dataset": "d", "category": "c", "turn": 0, "prompt_ids": [1], "output_ids": [2]}
+    path = tmp_path / "model.jsonl.gz"
+    path.write_bytes(gzip.compress((json.dumps(turn) + "\n" + json.dumps(turn | changed) + "\n").encode()))
+    with pytest.raises(UserError, match="turn t7 has no prompt or no output"):
+        load_recordings(path)
+
+
+@pytest.mark.parametrize("line", [b"[1, 2]", b"null", b"", b'{"id": "\xff"}'])
+def test_a_line_that_is_no_turn_is_refused(tmp_path, line):
+    path = tmp_path / "model.jsonl.gz"
+    path.write_bytes(gzip.compress(line + b"\n"))
+    with pytest.raises(UserError, match="lines that are not recorded turns"):
+        load_recordings(path)
 
 
 def test_the_usual_stop_id_is_the_one_that_ends_most_turns():

@@ -4,7 +4,9 @@ Trees are shown as one string a node, its path from the root in the order drafte
 """
 
 import json
+import runpy
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from baselines.autoregressive import AutoregressiveDrafter
 from baselines.opt_tree import AdjacencyFiller
 from baselines.sequoia import SequoiaDrafter, Shape, build_shape, choose_size, cost_curve, solve
 from benchmarks.calibrate import calibrate, count
+from benchmarks.errors import UserError
 from goose.engine.decode import Prefill, decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import ADJACENCY, DraftTree
@@ -214,11 +217,35 @@ def test_acceptance_from_a_calibration_record(tmp_path):
         {"acceptance": P, "size": "cost"},
         {"acceptance": P, "cost": {1: 1.0}},
         {"acceptance": P, "layer_cost": 1.0},
+        {"acceptance": P, "size": "cost", "cost": {1: 1.0}, "layer_cost": -1.0},
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings):
     with pytest.raises(ValueError, match="must be"):
         SequoiaDrafter(**settings)
+
+
+@pytest.mark.parametrize("cost", [{}, {1: 0.0}, {1: -1.0}, {1: 1.0, 8: float("nan")}])
+def test_a_cost_that_no_step_can_have_is_refused_before_any_step(cost):
+    with pytest.raises(ValueError, match="cost maps numbers of nodes to seconds > 0"):
+        SequoiaDrafter(P, size="cost", cost=cost)
+
+
+@pytest.mark.parametrize("content", [None, "no json", "[1]", "{}", '{"acceptance": null}', '{"acceptance": ["a"]}'])
+def test_a_file_that_is_no_calibration_record_is_named_with_the_way_to_one(tmp_path, content):
+    file = tmp_path / "record.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ValueError, match=r"record\.json is no record .*scripts/calibrate_acceptance\.py"):
+        SequoiaDrafter(acceptance_file=str(file))
+
+
+@pytest.mark.parametrize("option", ["--width", "--new-tokens"])
+def test_the_calibration_script_refuses_counts_below_1_in_one_sentence(monkeypatch, option):
+    script = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "calibrate_acceptance.py"))
+    monkeypatch.setattr("sys.argv", ["calibrate_acceptance.py", option, "0"])
+    with pytest.raises(UserError, match=f"{option} must be at least 1, got 0"):
+        script["main"]()
 
 
 REPEATING = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]

@@ -226,6 +226,7 @@ def test_output_equals_plain_decodings(shape, state):
     [
         {"shape": "star"}, {"state": "hot"}, {"max_match": 0}, {"max_spec_factor": -1}, {"min_score": 0},
         {"max_spec_factor": 0, "max_spec_offset": 0}, {"min_score": 1.5},
+        {"max_spec_factor": float("inf")}, {"max_spec_factor": float("nan")}, {"max_spec_offset": float("nan")},
     ],
 )  # fmt: skip
 def test_invalid_settings_are_refused(settings):

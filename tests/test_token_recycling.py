@@ -125,7 +125,7 @@ def test_a_root_the_table_does_not_know_is_a_plain_step():
 def test_own_templates_are_drawn_and_broken_ones_refused():
     tree = drafter_knowing(ALL_KNOWN, template=[[0], [0, 2], [3]]).draft([3, 5], 81)
     assert shown(tree) == ["5", "5 41", "5 44", "5 41 331"]
-    for template in ([[0, 0]], [[]], [[0], [1, 0]]):
+    for template in ([[0, 0]], [[]], [[0], [1, 0]], [[0], [0]], [[0], [-1]], [[0.5]], [[0], [0, "1"]]):
         with pytest.raises(ValueError, match="template"):
             TokenRecyclingDrafter(template=template)
 

@@ -164,6 +164,8 @@ def test_a_budget_without_room_for_the_root_is_refused(budget):
         ([1, 2], [-1, 1], "earlier node"),  # its own parent
         ([1, 2, 3], [-1, 2, 0], "earlier node"),  # the child before its parent
         ([1, 2, 2], [-1, 0, 0], "siblings must carry distinct tokens"),
+        ([1, 2.5], [-1, 0], r"tokens are whole numbers, got \[1, 2.5\]"),
+        ([1, 2, 3], [-1, 0, 0.5], "parents are whole numbers"),
     ],
 )
 def test_lists_that_are_no_tree_are_refused(tokens, parents, message):

@@ -9,6 +9,8 @@ The loop knows ids, trees and logits. It reads the clock around each part of a s
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
+from operator import index
 from time import perf_counter
 from typing import Protocol
 
@@ -98,7 +100,7 @@ def decode(
     lm = model if hasattr(model, "n_committed") else TreeLM(model)
     prompt = _one_sequence(prompt_ids, lm.vocab_size)
     limit, limit_reason = _output_limit(lm, prompt, max_new_tokens)
-    stop = frozenset(int(token) for token in stop_ids)
+    stop = _stop_set(stop_ids)
     context = list(prompt)
     steps = Steps()
 
@@ -163,7 +165,13 @@ def decode(
 
 def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor, vocab_size: int) -> list[int]:
     """A list of ids from a list, array or tensor of shape [L] or [1, L]."""
-    ids = prompt_ids.cpu().numpy() if isinstance(prompt_ids, torch.Tensor) else np.asarray(prompt_ids)
+    try:
+        ids = prompt_ids.cpu().numpy() if isinstance(prompt_ids, torch.Tensor) else np.asarray(prompt_ids)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(
+            f"a prompt is whole numbers of shape [L] or [1, L], got rows of different lengths ({error}); "
+            "decode the prompts one after the other"
+        ) from error
     if ids.size == 0:
         raise ValueError("the prompt is empty: it needs at least one token (a BOS, say) to predict from")
     if ids.ndim == 2 and ids.shape[0] != 1:
@@ -179,6 +187,13 @@ def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor, vocab_size: int) -> 
     return ids.reshape(-1).tolist()
 
 
+def _stop_set(stop_ids: Collection[int]) -> frozenset[int]:
+    try:
+        return frozenset(index(token) for token in stop_ids)
+    except TypeError as error:
+        raise ValueError(f"stop_ids is a collection of whole numbers, [14] for one; got {stop_ids!r}") from error
+
+
 def _refuse_unknown_ids(ids: np.ndarray, vocab_size: int, whose: str) -> None:
     """On a GPU an id outside the embedding would end the process."""
     low, high = int(ids.min()), int(ids.max())
@@ -190,8 +205,8 @@ def _refuse_unknown_ids(ids: np.ndarray, vocab_size: int, whose: str) -> None:
 
 def _output_limit(lm, prompt: list[int], max_new_tokens: int) -> tuple[int, str]:
     """How many tokens may be emitted, and what to call it when they have been."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be >= 1, got {max_new_tokens}")
+    if not isinstance(max_new_tokens, Integral) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be a whole number >= 1, got {max_new_tokens!r}")
     room = lm.max_positions - len(prompt)
     if room < 1:
         raise ValueError(

@@ -86,6 +86,9 @@ class DraftTree:
             scores = [1.0] * n
         if n == 0 or not n == len(parents) == len(sources) == len(scores):
             raise ValueError(f"a tree needs equal-length, non-empty columns, got {n} tokens and {len(parents)} parents")
+        for name, column in (("tokens", tokens), ("parents", parents)):
+            if not np.issubdtype(np.asarray(column).dtype, np.integer):
+                raise ValueError(f"a tree's {name} are whole numbers, got {list(column)}")
         if parents[0] != NO_PARENT or any(not 0 <= p < i for i, p in enumerate(parents[1:], 1)):
             raise ValueError("parents[0] must be -1 and every other parent an earlier node")
         if len(set(zip(parents, tokens, strict=True))) != n:
