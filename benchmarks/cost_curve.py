@@ -169,14 +169,12 @@ class StepCost:
 class VerifyCost:
     """Seconds of a forward of n nodes behind L tokens, for a drafter that weighs cost: cost(n, L).
 
-    file: a curve's file; None: the measured curve below `folder` of this model, device, dtype and engine (each a
+    file: a curve's file; None: the measured one in results/cost of this model, device, dtype and engine (each a
     model's name, or the run's setting with `auto` in it). Raises UserError where there is none.
     """
 
-    def __init__(
-        self, file: str | None, *, model: str, device: str, dtype: str, engine: str, folder: str = str(FOLDER)
-    ):
-        self.curve = load_curve(file) if file is not None else _measured_here(model, device, dtype, engine, Path(folder))
+    def __init__(self, file: str | None, *, model: str, device: str, dtype: str, engine: str):
+        self.curve = load_curve(file) if file is not None else _measured_here(model, device, dtype, engine)
 
     @property
     def label(self) -> str:
@@ -186,7 +184,7 @@ class VerifyCost:
         return self.curve.seconds(n_nodes, context)
 
 
-def _measured_here(model: str, device: str, dtype: str, engine: str, folder: Path) -> CostCurve:
+def _measured_here(model: str, device: str, dtype: str, engine: str) -> CostCurve:
     from benchmarks.environment import describe  # imported late: a file needs neither torch nor a model
     from benchmarks.models import resolve_device, resolve_dtype, spec_named
 
@@ -197,12 +195,12 @@ def _measured_here(model: str, device: str, dtype: str, engine: str, folder: Pat
         "dtype": resolve_dtype(spec_named(model), at, dtype),
         "engine": engine if engine != "auto" else "fused" if at == "cpu" else "graph",
     }
-    found = [load_curve(file) for file in sorted(folder.glob("*.json"))]
+    found = [load_curve(file) for file in sorted(FOLDER.glob("*.json"))]
     for curve in found:
         if curve.kind == "measured" and all(getattr(curve, key) == value for key, value in wanted.items()):
             return curve
     conditions = ", ".join(f"{key} {value}" for key, value in wanted.items())
     raise UserError(
-        f"no verify-cost curve of {conditions} in {folder}; measure it once with `python scripts/measure_cost.py "
+        f"no verify-cost curve of {conditions} in {FOLDER}; measure it once with `python scripts/measure_cost.py "
         f"model={model}` (minutes), or name a curve with cost_curve=FILE"
     )

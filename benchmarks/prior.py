@@ -55,7 +55,7 @@ def learn(
         cells += log.cells
         said += log.said
         if n_done == n_first:
-            chances = Chances("prior", prior=prior_of(fit_prior(np.array(cells), np.array(said))))
+            chances = Chances.of_prior(prior_of(fit_prior(np.array(cells), np.array(said))), "prior")
         on_prompt(n_done, len(cells))
     return fit_prior(np.array(cells), np.array(said)), np.array(cells), np.array(said)
 
@@ -81,7 +81,9 @@ def reliability(chances: np.ndarray, cells: np.ndarray, said: np.ndarray, n_bins
     for k in range(n_bins):
         inside = bins == k
         if inside.any():
-            found.append({"n": int(inside.sum()), "chance": float(p[inside].mean()), "said": float(said[inside].mean())})
+            found.append(
+                {"n": int(inside.sum()), "chance": float(p[inside].mean()), "said": float(said[inside].mean())}
+            )
     return found
 
 

@@ -42,30 +42,31 @@ EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "sc
 class Chances:
     """calibration: online (prior and counts) · prior (no counts) · none (shares and scores at their face value).
 
-    strength: how many tested nodes of a cell weigh as much as its prior. prior: float[N_CELLS]; None: `prior_file`'s.
+    strength: how many tested nodes of a cell weigh as much as its prior. prior_file: None for the one that comes along.
     """
 
-    def __init__(
-        self,
-        calibration: str = "online",
-        strength: float = 50.0,
-        prior: np.ndarray | None = None,
-        prior_file: str | None = None,
-    ):
+    def __init__(self, calibration: str = "online", strength: float = 50.0, prior_file: str | None = None):
         if calibration not in CALIBRATIONS:
             raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {calibration!r}")
         if not strength > 0:
             raise ValueError(f"strength must be above 0, got {strength!r}")
-        if prior is None:
-            prior = face_value() if calibration == "none" else read_prior(str(prior_file or PRIOR_FILE))
-        if np.shape(prior) != (N_CELLS,):
-            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
         self.calibration, self.strength = calibration, strength
-        self._prior: list[float] = np.asarray(prior, dtype=np.float64).tolist()
+        self._prior = (face_value() if calibration == "none" else read_prior(str(prior_file or PRIOR_FILE))).tolist()
         self.reset()
 
+    @staticmethod
+    def of_prior(prior: np.ndarray, calibration: str = "online", strength: float = 50.0) -> "Chances":
+        """Chances over a prior that is in no file: float[N_CELLS]."""
+        if np.shape(prior) != (N_CELLS,):
+            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
+        chances = Chances("none", strength)
+        chances.calibration = calibration
+        chances._prior = np.asarray(prior, dtype=np.float64).tolist()
+        chances.reset()
+        return chances
+
     def reset(self) -> None:
-        self.of = list(self._prior)  # cell -> chance
+        self.of: list[float] = list(self._prior)  # cell -> chance
         self._counts: dict[int, list[int]] = {}  # cell -> [tested, accepted]
 
     def learn(self, cells: Sequence[int], accepted: Sequence[bool]) -> None:

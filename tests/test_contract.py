@@ -17,15 +17,24 @@ from baselines.pld import PromptLookupDrafter
 from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
 from baselines.token_recycling import TokenRecyclingDrafter
+from goose.chances import Chances
 from goose.drafter import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling
+from goose.optimal import GooseOptDrafter
 from goose.sources.context import ContextMatcher
 from goose.sources.draft_model import DraftModelFiller
+from goose.sources.evidence import Evidence
 from goose.sources.transition import AdjacencyTable
 from toy import P0, StubLM, counter, tiny_model
+
+
+def steep(n_nodes: int, n_committed: int) -> float:
+    """Seconds of a forward: every node costs a tenth of the first."""
+    return 0.9 + 0.1 * n_nodes
+
 
 DRAFTERS = {
     "ar": AutoregressiveDrafter,
@@ -55,14 +64,21 @@ DRAFTERS = {
     "suffix tree": SuffixDrafter,
     "suffix chain": lambda: SuffixDrafter("chain"),
     "suffix warm": lambda: SuffixDrafter(state="warm"),
+    "goose opt": GooseOptDrafter,
+    "goose opt by cost": lambda: GooseOptDrafter(size="cost", cost=steep),
+    "goose opt by cost, a request's rate": lambda: GooseOptDrafter(size="cost", cost=steep, rate="request"),
+    "goose opt at face value": lambda: GooseOptDrafter(chances=Chances("none")),
+    "goose opt, sources apart": lambda: GooseOptDrafter(Evidence(joint=False, all_lengths=False)),
+    "goose opt warm": lambda: GooseOptDrafter(Evidence(state="warm")),
 }
 # Over a draft model: of TINY, of which it is a perfect copy, and of COUNTER, of which it knows nothing.
 DRAFT = tiny_model()
 OVER_A_DRAFT = {
     "opt tree draft": lambda: OptTreeDrafter(DraftModelFiller(TreeLM(DRAFT))),
     "sequoia draft": lambda: SequoiaDrafter([0.6, 0.2, 0.1], fill=DraftModelFiller(TreeLM(DRAFT))),
+    "goose opt draft": lambda: GooseOptDrafter(fill=DraftModelFiller(TreeLM(DRAFT))),
 }
-WARM = {"goose warm", "suffix warm"}
+WARM = {"goose warm", "suffix warm", "goose opt warm"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -212,6 +228,22 @@ def sequoia_sized(size: str) -> SequoiaDrafter:
     return SequoiaDrafter([0.6, 0.2, 0.1], size=size, cost={1: 1.0, 60: 9.0} if size == "cost" else None)
 
 
+def opt_evidence(**settings) -> GooseOptDrafter:
+    return GooseOptDrafter(Evidence(**settings))
+
+
+def opt_chances(**settings) -> GooseOptDrafter:
+    return GooseOptDrafter(chances=Chances(**settings))
+
+
+def opt_sized(size: str) -> GooseOptDrafter:
+    return GooseOptDrafter(size=size, cost=steep if size == "cost" else None)
+
+
+def opt_by_cost(**settings) -> GooseOptDrafter:
+    return GooseOptDrafter(size="cost", **{"cost": steep, **settings})
+
+
 def table_of(top_k: int) -> Callable[[], AdjacencyTable]:
     return lambda: AdjacencyTable(top_k)
 
@@ -286,12 +318,31 @@ SWITCHES = [
     (SuffixDrafter, SuffixDrafter, "max_spec_offset", 0.0, 9.0, {"max_match": 2}),
     (SuffixDrafter, SuffixDrafter, "min_score", 0.1, 0.9, {}),
     (SuffixDrafter, SuffixDrafter, "state", "cold", "warm", {}),
+    (GooseOptDrafter, GooseOptDrafter, "evidence", Evidence, lambda: Evidence(2), {}),
+    (GooseOptDrafter, GooseOptDrafter, "chances", Chances, lambda: Chances("none"), {}),
+    (GooseOptDrafter, opt_sized, "size", "budget", "cost", {}),
+    (GooseOptDrafter, opt_by_cost, "cost", lambda: steep, lambda: lambda n, _: 1 + n / 1000, {}),
+    (GooseOptDrafter, opt_by_cost, "host_s", 0.0, 9.0, {}),
+    (GooseOptDrafter, opt_by_cost, "rate", "step", "request", {}),
+    (Evidence, opt_evidence, "top_k", 10, 2, {}),
+    (Evidence, opt_evidence, "state", "cold", "warm", {}),
+    (Evidence, opt_evidence, "all_lengths", True, False, {}),
+    (Evidence, opt_evidence, "joint", True, False, {}),
+    (Chances, opt_chances, "calibration", "online", "prior", {}),
+    (Chances, opt_chances, "calibration", "prior", "none", {}),
+    (Chances, opt_chances, "strength", 50.0, 2.0, {}),
 ]
 OWNERS = (
     GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter, MixedBalancedDrafter,
-    TokenRecyclingDrafter, SequoiaDrafter, OptTreeDrafter, SuffixDrafter,
+    TokenRecyclingDrafter, SequoiaDrafter, OptTreeDrafter, SuffixDrafter, GooseOptDrafter, Evidence, Chances,
 )  # fmt: skip
-ELSEWHERE = {(SequoiaDrafter, "acceptance_file")}  # the same vector from a file: test_sequoia.py
+ELSEWHERE = {
+    (SequoiaDrafter, "acceptance_file"),  # the same vector from a file: test_sequoia.py
+    (Chances, "prior_file"),  # likewise: test_chances.py
+    (GooseOptDrafter, "fill"),  # a draft model: test_optimal.py
+    (GooseOptDrafter, "draft_nodes"),
+    (GooseOptDrafter, "draft_depth"),
+}
 
 
 # Many loose repetitions, then one short prompt that every rule sees the end of; 15 is the stop id.

@@ -27,7 +27,7 @@ from goose.engine.decode import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex
-from goose.sources.transition import AdjacencyTable
+from goose.sources.transition import TrigramTable
 
 HORIZON = 32  # longest match told from a longer one
 MIN_LENGTH = 2  # of a match; what one token says is the unigram tier's to say, and better
@@ -84,7 +84,7 @@ class Evidence:
     """
 
     def __init__(self, top_k: int = 10, state: str = "cold", all_lengths: bool = True, joint: bool = True):
-        self.table = AdjacencyTable(top_k, state=state, trigram=True, edges=SCORE_EDGES)
+        self.table = TrigramTable(SCORE_EDGES, top_k, state)
         self.index = SuffixIndex(HORIZON)
         self.top_k, self.state, self.joint = self.table.top_k, state, joint
         self._max_states = MAX_STATES if all_lengths else 1

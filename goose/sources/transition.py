@@ -68,37 +68,26 @@ class AdjacencyTable:
 
     top_k: successors kept a key.
     bigram: whether the bigram tier exists.
-    trigram: whether there is a tier of (before the previous, previous, token) above it; only `longest` asks it.
     prefill_harvest: whether the prompt's own rows fill the table before the first step.
     state: "cold" forgets at every request, "warm" keeps what earlier requests taught.
-    edges: ascending; a score is then kept as its level, the number of edges at or below it.
     """
 
-    def __init__(
-        self,
-        top_k: int = 10,
-        bigram: bool = True,
-        prefill_harvest: bool = True,
-        state: str = "cold",
-        trigram: bool = False,
-        edges: Sequence[float] | None = None,
-    ):
+    trigram = False  # whether there is a tier of (before the previous, previous, token) above: TrigramTable's
+
+    def __init__(self, top_k: int = 10, bigram: bool = True, prefill_harvest: bool = True, state: str = "cold"):
         if not isinstance(top_k, int) or top_k < 1:
             raise ValueError(f"top_k must be a whole number >= 1, got {top_k!r}")
         if state not in ("cold", "warm"):
             raise ValueError(f"state must be 'cold' or 'warm', got {state!r}")
-        if trigram and not bigram:
-            raise ValueError("trigram needs bigram: a longer key falls back on the next shorter one")
         self.top_k = top_k
-        self.bigram, self.trigram = bigram, trigram
+        self.bigram = bigram
         self.prefill_harvest = prefill_harvest
         self.state = state
-        self.edges = None if edges is None else np.array(edges, dtype=np.float32)
         self.reset()
 
     def reset(self) -> None:
         # By key, not [V, K] arrays: a request touches a few thousand of the V rows. All tiers share the rows.
-        self._rows = Rows(self.top_k, np.float32 if self.edges is None else np.int64)
+        self._rows = Rows(self.top_k)
         self._unigrams: dict[int, int] = {}  # token -> row
         self._bigrams: dict[int, int] = {}  # (previous << BITS) + token -> row: no tuple is made a look-up
         self._trigrams: dict[int, int] = {}
@@ -109,7 +98,8 @@ class AdjacencyTable:
             self.reset()
         if self.prefill_harvest:
             ids, scores = prompt_top_k(self.top_k)
-            self.learn(prompt_ids, [None, *prompt_ids[:-1]], ids, scores, [None, None, *prompt_ids[:-2]])
+            before = [None, None, *prompt_ids]
+            self.learn(prompt_ids, before[1:-1], ids, scores, before[:-2])
 
     def learn(
         self,
@@ -172,8 +162,37 @@ class AdjacencyTable:
                 return _NONE
         return self._rows.get(row)
 
-    def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[float]]:
-        """(tier, ids, scores) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 nothing."""
+    def _append(self, ids: np.ndarray, scores: np.ndarray) -> range:
+        """The rows' places; before they outgrow the arrays, those that no key leads to any more are dropped."""
+        if len(ids) > self._rows.room:
+            tiers = (self._unigrams, self._bigrams, self._trigrams)
+            live = np.unique(np.fromiter((row for tier in tiers for row in tier.values()), dtype=np.int64))
+            if 2 * len(live) <= self._rows.n:
+                for tier in tiers:
+                    places = np.searchsorted(live, np.fromiter(tier.values(), dtype=np.int64, count=len(tier)))
+                    tier.update(zip(tier, places.tolist(), strict=True))
+                self._rows.keep(live)
+        return self._rows.append(ids[:, : self.top_k], scores[:, : self.top_k])
+
+
+class TrigramTable(AdjacencyTable):
+    """A table with a trigram tier on top, whose rows hold levels: a score's is the number of `edges` at or below it.
+
+    edges: ascending.
+    """
+
+    trigram = True
+
+    def __init__(self, edges: Sequence[float], top_k: int = 10, state: str = "cold"):
+        self.edges = np.array(edges, dtype=np.float32)
+        super().__init__(top_k, state=state)
+
+    def reset(self) -> None:
+        super().reset()
+        self._rows = Rows(self.top_k, np.int64)
+
+    def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[int]]:
+        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 nothing."""
         pair = (previous << _BITS) + token
         row = self._trigrams.get((before_previous << 2 * _BITS) + pair)
         if row is not None:
@@ -191,14 +210,4 @@ class AdjacencyTable:
         return np.searchsorted(self.edges, scores, side="right")
 
     def _append(self, ids: np.ndarray, scores: np.ndarray) -> range:
-        """The rows' places; before they outgrow the arrays, those that no key leads to any more are dropped."""
-        if len(ids) > self._rows.room:
-            tiers = (self._unigrams, self._bigrams, self._trigrams)
-            live = np.unique(np.fromiter((row for tier in tiers for row in tier.values()), dtype=np.int64))
-            if 2 * len(live) <= self._rows.n:
-                for tier in tiers:
-                    places = np.searchsorted(live, np.fromiter(tier.values(), dtype=np.int64, count=len(tier)))
-                    tier.update(zip(tier, places.tolist(), strict=True))
-                self._rows.keep(live)
-        scores = scores[:, : self.top_k]
-        return self._rows.append(ids[:, : self.top_k], scores if self.edges is None else self.levels(scores))
+        return super()._append(ids, self.levels(scores))
