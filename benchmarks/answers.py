@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_tokenizer
+from benchmarks.models import load_tokenizer, spec_of
 from benchmarks.records import RunFolder
 
 Ids = tuple[tuple[int, ...], ...]  # output ids of each turn
@@ -59,7 +59,7 @@ def read_answers(folder: RunFolder, dataset_path: str | None = None, model_path:
     spec = dict(folder.header["config"]["model"])
     if model_path is not None:
         spec["path"] = model_path
-    tokenizer = load_tokenizer(ModelSpec(**spec))
+    tokenizer = load_tokenizer(spec_of(spec))
     text = partial(answer_text, tokenizer, stop_ids=frozenset(folder.header["stop_ids"]))
     return Answers(folder, outputs, n_failed, same_answers(outputs), items, text)
 

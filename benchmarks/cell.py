@@ -21,7 +21,7 @@ from benchmarks.errors import UserError
 from benchmarks.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, outcome_of
 from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, longest_request, run_cell
 from benchmarks.lossless import divergences, fp32_judge
-from benchmarks.models import LoadedModel, ModelSpec, generation_notice, load_model, stop_ids
+from benchmarks.models import LoadedModel, generation_notice, load_model, spec_of, stop_ids
 from benchmarks.prompts import Prompt, render, template_source
 from benchmarks.records import RUN, RunFolder
 from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
@@ -103,7 +103,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     style = settings["prompt_style"] or data_config["prompt_style"]
     max_new_tokens = settings["max_new_tokens"] or data_config["max_new_tokens"]
     loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
-    spec, frame = _spec(settings["model"]), settings["model"].get("chat_frame")
+    spec, frame = spec_of(settings["model"]), settings["model"].get("chat_frame")
     window = {key: settings.get(key) for key in ("data_dir", "limit", "offset")}
     try:
         dataset = load_dataset(**loader_keys, **window)
@@ -235,19 +235,12 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
     found = divergences(lines, BASELINE, ids, judge=None)
     if not found or loaded.dtype == "float32":
         return found
-    spec = _spec(config["model"])
+    spec = spec_of(config["model"])
     try:
         exact = load_model(spec, device=loaded.device, dtype="float32").model
     except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
         exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
-
-
-def _spec(model_config: dict[str, Any]) -> ModelSpec:
-    try:
-        return ModelSpec(**{key: value for key, value in model_config.items() if key != "chat_frame"})
-    except TypeError as error:
-        raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
 
 
 def _is_warm(drafter_config: Any) -> bool:

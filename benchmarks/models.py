@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import reprlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,17 @@ class LoadedModel:
     device: str
 
 
+def spec_of(config: dict[str, Any]) -> ModelSpec:
+    """The spec in the settings of a model, as its file or the record of a run holds them."""
+    try:
+        return ModelSpec(**{key: value for key, value in config.items() if key != "chat_frame"})  # prompts.py reads it
+    except TypeError as error:
+        raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
+
+
 def spec_named(name: str, **changes: Any) -> ModelSpec:
     """The spec of conf/model/NAME.yaml with `changes` to its fields, for scripts that need no other setting."""
-    known = {f.name for f in fields(ModelSpec)}  # a model's file also says how it is asked
-    return ModelSpec(**{key: value for key, value in (_read_conf(name) | changes).items() if key in known})
+    return spec_of(_read_conf(name) | changes)
 
 
 def _read_conf(name: str) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Curve
 
 from benchmarks.metrics_tree import AverageTree
@@ -23,6 +24,7 @@ from goose.engine.tree import SOURCE_NAMES
 AREA = 130.0  # points^2 of a node that every step accepts
 RING = 5.0  # points^2 of a place that is hardly ever accepted
 HARDLY = 0.004  # share of the steps below which a place is drawn as a ring
+WHOLE = 0.999  # of what was accepted at a place: then it is one source's disc, not a pie
 COLOURS = [SOURCE_COLOURS[name] for name in SOURCE_NAMES]
 SHARES = (1.0, 0.3, 0.1, 0.03)  # of the legend
 
@@ -89,16 +91,20 @@ def _draw(axes, panel: TreePanel) -> None:
     tree = panel.tree
     x, y = _depths(tree.parents), fishbone(tree.parents)
     share = tree.accepted.sum(axis=1)
-    for node, parent in enumerate(tree.parents):
-        if parent >= 0:
-            weights = tree.accepted[node] if share[node] > 0 else tree.drafted[node]
-            _edge(axes, (x[parent], y[parent]), (x[node], y[node]), COLOURS[int(weights.argmax())], share[node])
-    for node in range(tree.n_nodes):
-        if share[node] >= HARDLY:
-            _pie(axes, x[node], y[node], tree.accepted[node])
-        else:
-            colour = COLOURS[int(tree.drafted[node].argmax())]
-            axes.scatter(x[node], y[node], s=RING, facecolor="white", edgecolor=colour, linewidth=0.6, zorder=3)
+    drafted = [COLOURS[i] for i in tree.drafted.argmax(axis=1)]
+    colours = [COLOURS[a.argmax()] if a.any() else drafted[node] for node, a in enumerate(tree.accepted)]
+    _edges(axes, tree.parents, x, y, colours, share)
+    # One artist for all nodes of a kind: an artist a node takes matplotlib seconds a tree.
+    is_ring = share < HARDLY
+    is_pie = ~is_ring & (tree.accepted.max(axis=1) < WHOLE * share)
+    size = np.maximum(AREA * share, RING)
+    rings, discs = np.flatnonzero(is_ring), np.flatnonzero(~is_ring & ~is_pie)
+    axes.scatter(x[~is_ring], y[~is_ring], s=size[~is_ring], color="white", linewidth=1.4, zorder=2)
+    ring = {"facecolor": "white", "edgecolor": [drafted[i] for i in rings], "linewidth": 0.6}
+    axes.scatter(x[rings], y[rings], s=RING, zorder=3, **ring)
+    axes.scatter(x[discs], y[discs], s=size[discs], color=[colours[i] for i in discs], linewidth=0, zorder=3)
+    for node in np.flatnonzero(is_pie):
+        _pie(axes, x[node], y[node], tree.accepted[node], size[node])
     axes.set_title(panel.title, loc="left", fontweight="bold", pad=4)
     axes.set_title(panel.subtitle, loc="right", fontsize=7, color="#555555", pad=4)
     depth = int(x.max())
@@ -132,26 +138,34 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.1f}%"
 
 
-def _edge(axes, start: tuple[float, float], end: tuple[float, float], colour: str, share: float) -> None:
-    middle = (start[0] + end[0]) / 2
-    curve = Curve(
-        [start, (middle, start[1]), (middle, end[1]), end], [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]
+def _edges(axes, parents: Sequence[int], x: np.ndarray, y: np.ndarray, colours: list[str], share: np.ndarray) -> None:
+    """From every node's parent to the node, as wide as the share of steps that accepted it."""
+    curves, looks, widths = [], [], []
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            middle = (x[parent] + x[node]) / 2
+            corners = [(x[parent], y[parent]), (middle, y[parent]), (middle, y[node]), (x[node], y[node])]
+            curves.append(Curve(corners, [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]))
+            looks.append(to_rgba(colours[node], 0.35 if share[node] < HARDLY else 0.75))
+            widths.append(0.45 + 3.2 * share[node] ** 0.5)
+    edges = PathCollection(
+        curves,
+        facecolors="none",
+        edgecolors=looks,
+        linewidths=widths,
+        capstyle="round",
+        zorder=1,
+        transform=axes.transData,
     )
-    width, alpha = 0.45 + 3.2 * share**0.5, 0.35 if share < HARDLY else 0.75
-    axes.add_patch(PathPatch(curve, fill=False, edgecolor=colour, lw=width, alpha=alpha, capstyle="round", zorder=1))
+    axes.add_collection(edges, autolim=False)  # the axes' limits are set by hand
 
 
-def _pie(axes, x: float, y: float, accepted: np.ndarray) -> None:
-    """A disc whose area is the accepted share, cut by source; markers keep round whatever the axes' scales."""
+def _pie(axes, x: float, y: float, accepted: np.ndarray, size: float) -> None:
+    """A disc of the accepted share, cut by source; markers keep round whatever the axes' scales."""
     total = float(accepted.sum())
-    size = max(AREA * total, RING)
-    axes.scatter(x, y, s=size, color="white", edgecolor="white", linewidth=1.4, zorder=2)
     start = 0.25  # turns; the first slice begins at the top
     for source in np.flatnonzero(accepted):
         part = float(accepted[source]) / total
-        if part >= 0.999:
-            axes.scatter(x, y, s=size, color=COLOURS[source], linewidth=0, zorder=3)
-            return
         angles = 2 * np.pi * np.linspace(start, start + part, max(3, ceil(48 * part)))
         slice_ = np.concatenate([[[0.0, 0.0]], np.column_stack([np.cos(angles), np.sin(angles)])])
         # A custom marker is scaled by its own extent, so the size has to be given for this slice.

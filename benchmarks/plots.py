@@ -3,6 +3,7 @@
 The plot*.py files alone import matplotlib. They draw what they are given and compute no metric.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from benchmarks.records import disk_errors, write_bytes_atomically
 from goose.engine.tree import SOURCE_NAMES
 
 # Okabe-Ito colours: told apart by colour-blind readers and in grey.
@@ -37,10 +39,14 @@ PRINTED = {
 
 def save_both(figure, stem: Path) -> list[Path]:
     """STEM.png and STEM.pdf, the same bytes for the same figure: no date and no version in them."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
+    with disk_errors(stem.parent):
+        stem.parent.mkdir(parents=True, exist_ok=True)
     for file, unstable in zip(files, ("Software", "CreationDate"), strict=True):
-        figure.savefig(file, dpi=200, bbox_inches="tight", pad_inches=0.05, metadata={unstable: None})
+        drawn = io.BytesIO()
+        look = {"dpi": 200, "bbox_inches": "tight", "pad_inches": 0.05, "metadata": {unstable: None}}
+        figure.savefig(drawn, format=file.suffix[1:], **look)
+        write_bytes_atomically(file, drawn.getvalue())
     plt.close(figure)
     return files
 

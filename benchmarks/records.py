@@ -45,13 +45,13 @@ class RunFolder:
         """A new folder in `runs_dir`, never one that was there before, with `header` in its cell.json."""
         runs_dir = Path(runs_dir)
         safe_label = re.sub(r"[^A-Za-z0-9._-]+", "-", label)[:100]
-        with _disk_errors(runs_dir):
+        with disk_errors(runs_dir):
             runs_dir.mkdir(parents=True, exist_ok=True)
         while True:
             now = datetime.now(UTC)
             run_id = f"{now:%Y%m%dT%H%M%SZ}-{safe_label}-{secrets.token_hex(3)}"
             path = runs_dir / run_id
-            with _disk_errors(path):
+            with disk_errors(path):
                 try:
                     path.mkdir(exist_ok=False)
                     break
@@ -124,7 +124,7 @@ class RunFolder:
         if key in self._keys:
             raise UserError(f"{turns} already has a line for {key}; it was not added again.")
         data = _strict_json(line).encode() + b"\n"
-        with _disk_errors(turns):
+        with disk_errors(turns):
             file = self._file = self._file or self._open_for_writing()
             try:
                 view = memoryview(data)
@@ -145,7 +145,7 @@ class RunFolder:
             raise UserError(f"{self.path / RUN} is there already; a finished run is not finished again.")
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         own = {**self.header, "finished": finished, "n_lines": len(self._keys)}
-        with _disk_errors(self.path / TURNS):
+        with disk_errors(self.path / TURNS):
             self._file = self._file or self._open_for_writing()  # only the one who may write may say it is complete
         write_atomically(self.path / RUN, _merged(own, summary))
         self.close()
@@ -185,7 +185,7 @@ class RunFolder:
 def _read_turns(turns: Path, each: Callable[[int, dict], None]) -> tuple[int, int]:
     """Gives every complete line and its number to `each`; returns their size in bytes, and with a torn line behind."""
     size_bytes = n_bytes = 0
-    with _disk_errors(turns):
+    with disk_errors(turns):
         if not turns.exists():
             return 0, 0
         with open(turns, "rb") as file:
@@ -257,18 +257,33 @@ def _read_object(file: Path, advice: str) -> dict:
 
 def write_atomically(file: Path, value: dict) -> None:
     """The value as JSON, whole or not at all; UserError where the disk does not take it."""
+    write_text_atomically(file, _strict_json(value, indent=2) + "\n")
+
+
+def write_text_atomically(file: Path, text: str) -> None:
+    """As write_bytes_atomically, in UTF-8."""
+    write_bytes_atomically(file, text.encode())
+
+
+def write_bytes_atomically(file: Path, data: bytes) -> None:
+    """Whole or not at all: what was there stays where the disk does not take it, which is a UserError."""
     temporary = file.with_name(file.name + ".tmp")
-    text = _strict_json(value, indent=2) + "\n"
-    with _disk_errors(file):
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, file)
+    with disk_errors(file):
+        try:
+            with open(temporary, "wb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, file)
+        except OSError:  # half a file would keep the room that a full disk lacks
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
 
 
 @contextlib.contextmanager
-def _disk_errors(path: Path):
+def disk_errors(path: Path):
+    """What the disk refuses, as a UserError that names the path."""
     try:
         yield
     except OSError as error:

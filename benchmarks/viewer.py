@@ -6,12 +6,12 @@ back is plain JSON; `benchmarks/templates/viewer.js` reads it.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.datasets import load_dataset
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_tokenizer
+from benchmarks.models import load_tokenizer, spec_of
 from benchmarks.prompts import Prompt, render
 from benchmarks.token_texts import added_texts, decoded, labels
 
@@ -44,13 +44,12 @@ class Readers:
 
     def tokenizer(self, header: dict) -> Any:
         """The model's tokenizer. Raises UserError where it is not at hand."""
-        known = {field.name for field in fields(ModelSpec)}  # a model's file may say more, as how it is asked
-        config = {name: value for name, value in header["config"]["model"].items() if name in known}
+        config = header["config"]["model"]
         key = json.dumps(config, sort_keys=True)
         if key not in self._tokenizers:
             try:
-                self._tokenizers[key] = load_tokenizer(ModelSpec(**config))
-            except (UserError, TypeError) as error:
+                self._tokenizers[key] = load_tokenizer(spec_of(config))
+            except UserError as error:
                 self._tokenizers[key] = UserError(f"{error}")
         if isinstance(found := self._tokenizers[key], UserError):
             raise found

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_tokenizer
+from benchmarks.models import load_tokenizer, spec_of
 from benchmarks.plots import draw_tree
 from benchmarks.records import RunFolder
 from goose.engine.tree import ADJACENCY, CONTEXT
@@ -30,7 +30,7 @@ def main() -> None:
         raise UserError(f"{args.run} has no finished prompt {args.prompt or ''} of method {args.method}")
     line, step = (lines[0], args.step) if args.step is not None else max(all_steps(lines), key=both_sources)
     tree = {name: line["steps"][name][step] for name in ("tokens", "parents", "sources", "path")}
-    tokenizer = load_tokenizer(ModelSpec(**folder.header["config"]["model"]))
+    tokenizer = load_tokenizer(spec_of(folder.header["config"]["model"]))
     labels = [tokenizer.decode([token]).replace("\n", "\\n").replace("$", r"\$").strip(" ") for token in tree["tokens"]]
     title = f"{args.method}, {line['prompt_id']}, step {step}: {len(labels)} nodes, {len(tree['path']) - 1} accepted"
     draw_tree(tree["parents"], tree["sources"], tree["path"], labels, title, args.out)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import UserError
+from benchmarks.records import disk_errors, write_text_atomically
 from benchmarks.report import build, find_runs
 from benchmarks.viewer import Limits
 
@@ -27,8 +28,9 @@ def main() -> None:
 
     runs = find_runs(args.runs)
     text, notices = build(runs, args.figures, Limits(args.prompts, int(args.max_mb * 1e6)))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(text, encoding="utf-8")
+    with disk_errors(args.out.parent):
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(args.out, text)
     for notice in notices:
         print(f"notice: {notice}", file=sys.stderr)
     print(f"{args.out} ({len(text.encode()) / 1e6:.1f} MB, {len(runs)} runs)")

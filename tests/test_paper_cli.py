@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import grid
 from paper_runs import usual_run
 
 REPO = Path(__file__).parents[1]
@@ -54,6 +55,25 @@ def test_only_one_of_the_two(monkeypatch, capsys, tmp_path):
     assert not Path("f").exists()
     assert run(monkeypatch, capsys, *arguments("--only", "figures"))[0] == 0
     assert Path("f").exists()
+
+
+@pytest.mark.parametrize("only", ["tables", "figures"])
+def test_a_place_that_cannot_be_written_is_named(monkeypatch, capsys, tmp_path, only):
+    usual_run(tmp_path / "runs", ("ar", "pld"))
+    Path("a file").write_text("")
+    status, _ = run(monkeypatch, capsys, *arguments("--only", only, f"--{only}", "a file/there"))
+    assert str(status).startswith("error: a file/there: Not a directory")
+
+
+def test_a_failed_cell_is_named_once(monkeypatch, capsys, tmp_path):
+    usual_run(tmp_path / "runs" / "main", ("ar", "pld"))
+    grid.begin(tmp_path / "runs" / "main", [["dataset=humaneval"], ["dataset=mbpp"]])
+    grid.record(tmp_path / "runs" / "main", 0, grid.Outcome(grid.COMPLETE))
+    grid.record(tmp_path / "runs" / "main", 1, grid.Outcome(grid.FAILED, "no such file"))
+    _, out = run(monkeypatch, capsys, *arguments("--only", "tables"))
+    assert [text for text in out.splitlines() if "no such file" in text] == [
+        "notice: grid main: cell 2 failed (dataset=mbpp): no such file"
+    ]
 
 
 def test_refused_runs_are_named_with_the_key(monkeypatch, capsys, tmp_path):

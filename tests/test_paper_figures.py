@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.cost_curve import TREE, CostCurve, Point
+from benchmarks.metrics_tree import AverageTree
 from benchmarks.paper.compare import told_apart
 from benchmarks.paper.figures import FIGURES, drafts_from, draw_all
 from benchmarks.paper.runs import load_arms
-from benchmarks.plot_average_tree import fishbone
+from benchmarks.plot_average_tree import TreePanel, draw_average_trees, fishbone
 from benchmarks.plot_paper import CurvePanel, _spread_out, draw_curves
+from goose.engine.tree import ADJACENCY, CONTEXT, SOURCE_NAMES
 from paper_runs import expecting, made_run, turns, usual_run
 
 METHODS = ("ar", "pld", "tr", "iso3", "goose")
@@ -124,3 +126,18 @@ def test_nodes_of_one_depth_are_a_row_apart_and_the_first_child_goes_straight_on
         children = [i for i in range(n) if parents[i] == node]
         if children:
             assert rows[children[0]] == rows[node]
+
+
+def test_nodes_and_edges_of_one_kind_are_one_artist(tmp_path, monkeypatch):
+    n = 40  # an artist a node takes matplotlib three seconds a figure
+    accepted, drafted = np.zeros((2, n, len(SOURCE_NAMES)))
+    drafted[:, CONTEXT] = 1
+    accepted[: n // 2, CONTEXT] = 0.5
+    accepted[1, ADJACENCY] = 0.1  # the only pie
+    artists = []
+    monkeypatch.setattr(
+        "benchmarks.plot_average_tree.save_both", lambda figure, stem: artists.extend(figure.axes[0].collections)
+    )
+    tree = AverageTree(np.arange(-1, n - 1), np.zeros(n, dtype=int), drafted, accepted)
+    draw_average_trees([TreePanel("m", "", tree)], "a tree", tmp_path / "t")
+    assert len(artists) == 6  # edges, rims, rings, discs, and the two slices of the pie

@@ -292,7 +292,7 @@ def test_a_cell_of_a_grid_that_failed_before_it_had_a_folder_is_shown_as_failed(
     assert row(table, method="pld")["classeval"] == "not run"  # planned, and nothing became of it
     assert row(table, model="llama3")["gsm8k"] == "failed"
     assert row(table, model="llama3")["mbpp"] == "not run"
-    assert any("grid main, cell 3 failed" in note and "out of memory" in note for note in table.notes)
+    assert any("grid main: cell 3 failed" in note and "out of memory" in note for note in table.notes)
     assert failed_cells([tmp_path / "elsewhere"], arms) == []
 
 

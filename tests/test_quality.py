@@ -34,7 +34,7 @@ def made_run(tmp_path, dataset: Dataset, answers: dict[str, dict], complete: boo
     """A run folder whose methods answered so: method -> item id -> a text, a text a turn, or None for a failure."""
     head = header(list(answers), **config)
     head["config"] |= {"dataset": {"name": dataset.name}, "limit": None, "offset": 0}
-    head["config"]["model"] = {"name": "tiny", "source": "tiny"}
+    head["config"]["model"] = {"name": "tiny", "source": "tiny", "chat_frame": None}  # as every run records it
     head |= {"stop_ids": [STOP], "dataset": {key: getattr(dataset, key) for key in ("name", "source", "sha256")}}
     folder = RunFolder.create(tmp_path, "quality", head)
     for method, own in answers.items():

@@ -257,6 +257,32 @@ def test_full_disk_is_a_user_error_and_leaves_no_half_line(tmp_path):
     assert (clean, n_lines) == ("True", "2")
 
 
+FULL_FOR_A_FILE = """
+import resource, sys
+from pathlib import Path
+from benchmarks.records import write_text_atomically
+from benchmarks.errors import UserError
+
+file = Path(sys.argv[1]) / "table.md"
+write_text_atomically(file, "first")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_text_atomically(file, "second" * 1000)
+except UserError as error:
+    print(error)
+print(file.read_text(), [other.name for other in file.parent.iterdir()])
+"""
+
+
+def test_a_file_that_the_disk_does_not_take_leaves_the_one_before_it(tmp_path):
+    pytest.importorskip("resource")
+    command = [sys.executable, "-c", FULL_FOR_A_FILE, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    message, left = done.stdout.splitlines()
+    assert "table.md" in message
+    assert left == "first ['table.md']"
+
+
 def test_unwritable_place_is_a_user_error_naming_it(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "file" / "runs"))):

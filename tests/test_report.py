@@ -177,6 +177,8 @@ def test_the_script_takes_the_runs_that_are_there(run, monkeypatch, capsys, tmp_
     status, _, err = script(monkeypatch, capsys, str(run.path), "--max-mb", "0", "--out", "x.html")
     assert status is None
     assert "0 of 3 prompts" in err
+    status, _, _ = script(monkeypatch, capsys, str(run.path), "--out", "x.html/y.html")
+    assert status.startswith("error: x.html")
     assert script(monkeypatch, capsys, "--prompts", "-1")[0] == "error: --prompts must not be negative, got -1"
 
 

@@ -31,7 +31,7 @@ def failed_cells(roots: Sequence[Path], arms: Sequence[Arm]) -> list[FailedCell]
                 continue
             given = dict(override.lstrip("+").split("=", 1) for override in state.overrides)
             names = [given.get(n) or (min(usual[n]) if len(usual[n]) == 1 else None) for n in ("model", "dataset")]
-            found.append(FailedCell(*names, f"grid {folder.name}, {texts[str(number)]}"))
+            found.append(FailedCell(*names, f"grid {folder.name}: {texts[str(number)]}"))
     return found
 
 

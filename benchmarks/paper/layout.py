@@ -12,6 +12,7 @@ import pandas as pd
 
 from benchmarks.paper.compare import Comparison, side_by_side, torn_and_failed
 from benchmarks.paper.runs import Arm
+from benchmarks.records import disk_errors, write_text_atomically
 from benchmarks.tables import FEW_PROMPTS, NOT_AVAILABLE, grid_lines
 
 # The paper's grid (GOOSE v2, section 5) under the names of conf/model and conf/dataset.
@@ -41,12 +42,13 @@ class PaperTable:
 
 def files(table: PaperTable, folder: Path) -> list[Path]:
     """Writes NAME.md, NAME.tex and NAME.csv into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     texts = {".md": markdown(table), ".tex": latex(table), ".csv": table.numbers.to_csv(index=False)}
     written = []
     for ending, text in texts.items():
         written.append(folder / f"{table.name}{ending}")
-        written[-1].write_text(text, encoding="utf-8")
+        write_text_atomically(written[-1], text)
     return written
 
 

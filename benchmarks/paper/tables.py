@@ -10,6 +10,7 @@ from benchmarks.paper.compare import side_by_side
 from benchmarks.paper.failures import FailedCell, with_failures
 from benchmarks.paper.layout import PaperTable, files
 from benchmarks.paper.runs import Arm
+from benchmarks.records import write_text_atomically
 
 
 def all_tables(arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[CostCurve]) -> list[PaperTable]:
@@ -40,7 +41,7 @@ def write_tables(
     tables = [with_failures(table, failed) for table in all_tables(arms, claims, curves)]
     written = [file for table in tables for file in files(table, folder)]
     written.append(folder / "cells.csv")
-    grid.cells(arms).to_csv(written[-1], index=False)
+    write_text_atomically(written[-1], grid.cells(arms).to_csv(index=False))
     refused = [note for table in tables for note in table.notes if note.startswith("refused: ")]
     again = side_by_side(arms).superseded
     more = f" and {len(again) - 3} more" if len(again) > 3 else ""
