@@ -11,7 +11,7 @@ the context that occurred before, up to max_match tokens long, roots a tree of w
 Knows ids only. It does not know the target's scores, and it measures nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice

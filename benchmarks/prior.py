@@ -3,7 +3,7 @@
 Prompts come from outside every measured set (benchmarks/corpus.py). Knows no file formats and no command line.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -51,20 +51,15 @@ def learn(
     said: list[bool] = []
     n_first = -(-len(prompts) // FIRST_ROUND)
     chances = Chances("none")
-    for n_done, log in enumerate(_logs(lm, prompts, lambda: chances, decoding), start=1):
+    for n_done, prompt in enumerate(prompts, start=1):
+        log = CandidateLog(chances)
+        decode(lm, prompt, log, **decoding)
         cells += log.cells
         said += log.said
         if n_done == n_first:
             chances = Chances.of_prior(prior_of(fit_prior(np.array(cells), np.array(said))), "prior")
         on_prompt(n_done, len(cells))
     return fit_prior(np.array(cells), np.array(said)), np.array(cells), np.array(said)
-
-
-def _logs(lm, prompts, chances: Callable[[], Chances], decoding: dict) -> Iterator[CandidateLog]:
-    for prompt in prompts:
-        log = CandidateLog(chances())
-        decode(lm, prompt, log, **decoding)
-        yield log
 
 
 def log_loss(chances: np.ndarray, cells: np.ndarray, said: np.ndarray) -> float:

@@ -142,8 +142,7 @@ def prior_of(model: dict) -> np.ndarray:
     A draft's row is taken for a trigram's: no prior knows how good a draft is, the counts learn it.
     """
     cells = np.arange(N_CELLS)
-    context, adjacency = np.divmod(cells, N_ADJACENCY)
-    draft = adjacency >= DRAFT * TIER
+    draft = cells % N_ADJACENCY >= DRAFT * TIER
     alike = np.where(draft, cells - (DRAFT - TRIGRAM) * TIER, cells)
     z = np.full(N_CELLS, model["bias"])
     for column, weights in zip(features(alike).T, model["weights"], strict=True):

@@ -13,7 +13,7 @@ code, both small whole numbers; what chance a cell has is not known here (goose/
                     a match names it: length of the longest that does, share of its occurrences, their number
     adjacency code  tier · score level in the tier's row, or absent from it, or deferred at some level
 
-Sources: GOOSE, arXiv 2604.02047, section 4 (the two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
+Sources: GOOSE, arXiv 2604.02047, section 4 (two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
 (rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigrams and deferred ids are ours.
 """
 
