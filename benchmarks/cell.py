@@ -15,6 +15,7 @@ import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from benchmarks.cost_curve import load_curve
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
@@ -43,7 +44,12 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, pl
         )
     made = makers(methods)
     loaded, lm, prompts, header = _prepare(settings)
-    own = {"config": header.pop("config"), "methods": methods, "config_hash": config_hash(settings, methods)}
+    own = {
+        "config": header.pop("config"),
+        "methods": methods,
+        "config_hash": config_hash(settings, methods),
+        "sized_by": {name: label for name, make in made.items() if (label := _cost_label(make())) is not None},
+    }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
     folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
     return _run(folder, loaded, lm, prompts, made, place)
@@ -181,7 +187,8 @@ def _run(
         return INTERRUPTED
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
-    table = cell_table(folder.header, lines, found)
+    curve = None if config.get("cost_curve") is None else load_curve(config["cost_curve"])
+    table = cell_table(folder.header, lines, found, curve)
     folder.finish({"divergences": found, "problems": table.problems})
     return report(folder, table, console)
 
@@ -241,6 +248,11 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
     except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
         exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
+
+
+def _cost_label(drafter: Any) -> str | None:
+    """What the verify cost that sizes a drafter's trees was taken from."""
+    return getattr(getattr(drafter, "cost", None), "label", None)
 
 
 def _is_warm(drafter_config: Any) -> bool:

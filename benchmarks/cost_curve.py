@@ -162,6 +162,10 @@ class StepCost:
         self.file, self.context = file, context
         self.curve = load_curve(file)
 
+    @property
+    def label(self) -> str:
+        return self.curve.label
+
     def __call__(self, n_nodes: int) -> float:
         return self.curve.seconds(n_nodes, self.context)
 

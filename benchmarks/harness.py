@@ -66,13 +66,15 @@ def run_cell(
     Warm-up runs on drafters of its own, so that it never touches measured state.
     """
     done = folder.done_keys()
-    plan = [job for job in schedule(prompts, list(drafters), settings.repeats) if job.key not in done]
+    warming = {name: make() for name, make in drafters.items()}
+    told = [name for name, drafter in warming.items() if hasattr(drafter, "tell")]
+    plan = [job for job in schedule(prompts, list(drafters), settings.repeats, told) if job.key not in done]
     if not plan:
         return
     n_warm_up = min(16, settings.max_new_tokens)
-    for make in drafters.values():
+    for drafter in warming.values():
         with suppress(Exception):  # what is wrong will show in the measured prompts, and be recorded there
-            decode(lm, warm_up_ids, make(), max_new_tokens=n_warm_up, node_budget=settings.node_budget)
+            decode(lm, warm_up_ids, drafter, max_new_tokens=n_warm_up, node_budget=settings.node_budget)
     measured = {name: make() for name, make in drafters.items()}
     turns = Turns(folder.lines() if done else ())
     for job in plan:
@@ -98,6 +100,12 @@ class Turns:
     def saw(self, line: dict) -> None:
         if line["method"] == BASELINE and line["repeat"] == 0 and line["error"] is None:
             self._answers[line["prompt_id"], line["turn"]] = line["output_ids"]
+
+    def answer(self, prompt_id: str, turn: int) -> list[int]:
+        """The baseline's output ids. Raises NoAnswer."""
+        if (prompt_id, turn) not in self._answers:
+            raise NoAnswer(f"{BASELINE} failed this turn, so there is no answer to tell")
+        return self._answers[prompt_id, turn]
 
     def asked(self, prompt: CellPrompt, turn: int) -> Asked:
         """Ids and hash of the turn. Raises NoAnswer, and whatever the prompt's template raises."""
@@ -148,13 +156,19 @@ class Job:
         return (self.prompt.id, self.turn, self.method, self.repeat)
 
 
-def schedule(prompts: Sequence[CellPrompt], methods: Sequence[str], repeats: int) -> Iterator[Job]:
-    """All jobs in order: methods side by side on each turn, their order rotated so that none always goes first."""
+def schedule(
+    prompts: Sequence[CellPrompt], methods: Sequence[str], repeats: int, told: Sequence[str] = ()
+) -> Iterator[Job]:
+    """All jobs in order: methods side by side on each turn, their order rotated so that none always goes first.
+
+    told: methods that are told the baseline's answer, and so come behind the others.
+    """
+    methods = [method for method in methods if method not in told]
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
             for turn in range(prompt.n_turns):
                 first = (i + turn + repeat) % len(methods)
-                for place, method in enumerate([*methods[first:], *methods[:first]]):
+                for place, method in enumerate([*methods[first:], *methods[:first], *told]):
                     yield Job(prompt, turn, method, repeat, place)
 
 
@@ -172,6 +186,8 @@ def _measure(lm, job: Job, turns: Turns, drafter: Drafter, settings: Settings) -
     try:
         prompt = turns.asked(job.prompt, job.turn)
         line |= {"prompt_sha256": prompt.text_sha256, "n_prompt": len(prompt.ids)}
+        if hasattr(drafter, "tell"):  # a bound, not a method: it knows the answer (goose/oracle.py)
+            drafter.tell(turns.answer(job.prompt.id, job.turn))
         generation = decode(
             lm,
             prompt.ids,

@@ -198,6 +198,15 @@ def draft_acceptance(turns: Turns) -> float | None:
     return ratio(sum(c.accepted for c in counts), sum(c.drafted for c in counts))
 
 
+def bound_on_mal(turns: Turns, n_nodes: int) -> float | None:
+    """MAL of who knows the answer: a chain of the next tokens emits n_nodes a step, root's included, until the end.
+
+    turns: the baseline's; the first token is the prefill's. None without steps.
+    """
+    lengths = [len(turn["output_ids"]) - 1 for turn in turns]
+    return ratio(sum(lengths), sum(-(-length // n_nodes) for length in lengths))
+
+
 # --- where the time goes ---------------------------------------------------------------------------------------------
 
 

@@ -10,10 +10,12 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from benchmarks import metrics
+from benchmarks.cost_curve import CostCurve
 from benchmarks.harness import BASELINE
 
 NOT_AVAILABLE = "n/a"
 FEW_PROMPTS = 10
+BOUND = "(knows all)"  # the row of a drafter that knows the answer
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,10 @@ class CellTable:
     problems: list[str]
 
 
-def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict]) -> CellTable:
-    """The table of a cell from its run folder's header and lines."""
+def cell_table(
+    header: dict, lines: Sequence[dict], divergences: Sequence[dict], curve: CostCurve | None = None
+) -> CellTable:
+    """The table of a cell from its run folder's header and lines. With a curve: the speed-ups projected onto it."""
     methods = list(header["methods"])
     turns = metrics.common_turns(lines, methods)
     speed, drafts, times, outputs, notices, problems = [], [], [], [], [], []
@@ -35,7 +39,10 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
     for method in methods:
         own, verdict = turns[method], verdicts[method]
         trusted = not (verdict.broken or verdicts[BASELINE].broken)
-        speed.append(_speed_row(method, own, turns[BASELINE], trusted))
+        row = _speed_row(method, own, turns[BASELINE], trusted)
+        if curve is not None:
+            row["projected"] = number(metrics.projected_speed_up(own, curve.seconds), 2, "x") if trusted else "broken"
+        speed.append(row)
         drafts.append(_draft_row(method, own))
         times.append(_time_row(method, own, turns[BASELINE], trusted))
         outputs.append({"method": method, "output": str(verdict)})
@@ -51,6 +58,9 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
             notices.append(
                 f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats"
             )
+    if turns[BASELINE]:
+        bound = metrics.bound_on_mal(turns[BASELINE], header["config"]["node_budget"])
+        speed.append(dict.fromkeys(speed[0], "") | {"method": BOUND, "MAL": number(bound, 2)})
     if not turns[BASELINE] and any(line["error"] is None for line in lines):
         problems.append("no prompt was finished by every method, so there is nothing to compare")
     blocks = {
@@ -59,7 +69,12 @@ def cell_table(header: dict, lines: Sequence[dict], divergences: Sequence[dict])
         "milliseconds of a step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
         "output, against plain decoding": outputs,
     }
-    return CellTable(blocks, _conditions(header, lines, turns), notices, problems)
+    conditions = _conditions(header, lines, turns)
+    if curve is not None:
+        conditions += f"\nprojected: speed-up by the {curve.label}, drafting for free"
+    for method, label in header.get("sized_by", {}).items():
+        conditions += f"\ntrees of {method} are sized by the {label}"
+    return CellTable(blocks, conditions, notices, problems)
 
 
 def _speed_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:
@@ -114,7 +129,7 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
         f"{few}tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "
         "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): "
-        "accepted/drafted; *: accepted/tested"
+        f"accepted/drafted; *: accepted/tested; {BOUND}: a bound, the next B tokens drafted in every step"
     )
 
 

@@ -45,7 +45,7 @@ class Chances:
     strength: how many tested nodes of a cell weigh as much as its prior. prior_file: None for the one that comes along.
     """
 
-    def __init__(self, calibration: str = "online", strength: float = 50.0, prior_file: str | None = None):
+    def __init__(self, calibration: str = "online", strength: float = 20.0, prior_file: str | None = None):
         if calibration not in CALIBRATIONS:
             raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {calibration!r}")
         if not strength > 0:
@@ -55,7 +55,7 @@ class Chances:
         self.reset()
 
     @staticmethod
-    def of_prior(prior: np.ndarray, calibration: str = "online", strength: float = 50.0) -> "Chances":
+    def of_prior(prior: np.ndarray, calibration: str = "online", strength: float = 20.0) -> "Chances":
         """Chances over a prior that is in no file: float[N_CELLS]."""
         if np.shape(prior) != (N_CELLS,):
             raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
@@ -81,26 +81,31 @@ class Chances:
 
 
 def features(cells: np.ndarray) -> np.ndarray:
-    """int64[n, F]: what the prior knows of each cell; a column is one feature's value, a whole number."""
+    """int64[n, F]: what the prior knows of each cell; a column is one feature's value, a whole number.
+
+    A match's length is a thermometer, a column an edge, so that long matches, rare in the data, differ from shorter
+    ones by what the data say and no more.
+    """
     context, adjacency = np.divmod(cells, N_ADJACENCY)
     matched = context >= FIRST_MATCHED
     length, rest = np.divmod(context - FIRST_MATCHED, N_SHARES * N_COUNTS)
-    share = rest // N_COUNTS
+    share, count = np.divmod(rest, N_COUNTS)
     tier, place = np.divmod(adjacency, TIER)
     is_deferred = place >= DEFERRED
     level = np.where(is_deferred, place - DEFERRED, place)
     coarse = np.where(place == ABSENT, 9, np.digitize(level, (3, 5, 7, 9, 11, 13)) + 10 * is_deferred)
-    best = np.where(matched, 100 + length, context)  # the match that names it, or the best that does not
-    return np.stack(
-        [
-            context,
-            adjacency,
-            (best * 5 + tier) * 20 + coarse,
-            (np.where(matched, 100 + share, context % 2) * 5 + tier) * 20 + coarse,
-            np.where(matched, 1000 + share * 10 + length, context) * 20 + coarse,
-        ],
-        axis=1,
-    )
+    row = tier * 20 + coarse
+    columns = [
+        adjacency,
+        np.where(matched, 1000 + count, context),
+        np.where(matched, 1000 + rest, context % 2),
+        np.where(matched, 1000 * (1 + share), 1000 * (100 + context % 2)) + row,
+        np.where(matched, 0, 1000 * (1 + context // 2)) + row,
+    ]
+    for edge in range(1, len(LENGTH_EDGES)):
+        longer = matched & (length >= edge)
+        columns += [longer, np.where(longer, 1000 + row, 0), np.where(longer, 1000 + rest, 0)]
+    return np.stack(columns, axis=1)
 
 
 def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> dict[str, list]:

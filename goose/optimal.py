@@ -8,14 +8,12 @@ Each step, from the joint evidence of all sources (goose/sources/evidence.py) an
 The greatest w first is a tree (a child's w is at most its parent's) and no other tree of n nodes has a greater E, if
 chances are right and those along a path independent: GOOSE's spine and branches, without a rule for either.
 
-Size: with t(n) seconds for a step of n nodes and r the rate of emitted tokens a second that this request reaches,
-
-    n = argmax E(n) - r t(n)       r so far: emitted / seconds by t, plain decoding's rate at first
-
-which maximises the ratio of sums, tokens over seconds of a whole request (Dinkelbach, 1967, On nonlinear fractional
-programming; the renewal-reward argument), where the best ratio of each step by itself, argmax E(n) / t(n), buys too
-many nodes at bad steps and too few at good ones. No n beyond the current one can be better once the next w is below
-r min over m > n of (t(m) - t(n)) / (m - n), since no later node has more: stopping there is exact for any rising t.
+Size: with t(n) seconds for a step of n nodes, the rate of the step itself, n = argmax E(n) / t(n). `rate: request` has
+n = argmax E(n) - r t(n) instead, r the request's tokens a second so far: the best ratio of sums (Dinkelbach, 1967, On
+nonlinear fractional programming) if good and bad steps came at random. They do not: a copied passage goes on, so what
+a tree leaves over the next one takes at the same rate, and both rules were as fast where measured.
+No n beyond the current one can be better once the next w is below r min over m > n of (t(m) - t(n)) / (m - n), r the
+best rate so far or the request's, since no later node has more: stopping there is exact for any rising t.
 
 Prior art: OPT-Tree (arXiv 2406.17276), the best tree of one draft's probabilities at a fixed n · Sequoia
 (arXiv 2402.12374), a static tree of hardware-aware size · CAST (arXiv 2510.26577) and CaDDTree (arXiv 2606.01813),
@@ -36,7 +34,7 @@ from goose.sources.evidence import Evidence, Rows, source_of
 from goose.sources.filler import Filler
 
 SIZES = ("budget", "cost")
-RATES = ("request", "step")
+RATES = ("step", "request")
 FIRST_STEPS = 2.0  # how many plain steps the rate starts with
 CONTEXT_STEP = 64  # committed tokens between two looks at the cost curve
 
@@ -44,7 +42,7 @@ CONTEXT_STEP = 64  # committed tokens between two looks at the cost curve
 class GooseOptDrafter:
     """size: budget = B nodes always · cost = as many as pay, at most B, by `cost`: seconds of a forward of n nodes
         behind L tokens, cost(n, L); host_s: seconds of a step that the curve does not hold.
-    rate: what a token is worth when a size is chosen: request = the request's own rate so far · step = the step alone.
+    rate: by which a size is chosen: step = the step's own tokens a second · request = the request's so far.
     evidence, chances: their switches are theirs. fill: a draft model as one more source, its rows `draft_nodes` nodes
         of greatest probability in at most `draft_depth` layers.
     state: cold forgets at every request, warm keeps tables, counts and rate.
@@ -62,7 +60,7 @@ class GooseOptDrafter:
         size: str = "budget",
         cost: Callable[[int, int], float] | None = None,
         host_s: float = 0.001,
-        rate: str = "request",
+        rate: str = "step",
         fill: Filler | None = None,
         draft_nodes: int = 16,
         draft_depth: int = 6,

@@ -27,10 +27,11 @@ def main() -> None:
     parser.add_argument("--path", help="a checkpoint folder; without it the embedded model")
     parser.add_argument("--data-dir", type=Path, help="a folder with gsm8k/test.jsonl and mbpp/mbpp.jsonl")
     parser.add_argument("--prompts", type=int, default=25, help="of each of the four kinds")
-    parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--budget", type=int, default=60)
+    parser.add_argument("--new-tokens", type=int, default=192, help="long enough for texts that repeat themselves")
+    parser.add_argument("--budget", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=PRIOR_FILE)
+    parser.add_argument("--keep", type=Path, help="a .npz for the candidates themselves, to try other fits on")
     args = parser.parse_args()
 
     chosen = choose(training_prompts(args.data_dir), args.prompts, args.seed)
@@ -49,6 +50,8 @@ def main() -> None:
         last_of[n - 1] = total
 
     model, cells, said = learn(lm, prompts, on_prompt, **decoding)
+    if args.keep:
+        np.savez(args.keep, cells=cells, said=said, last_of=last_of)
     held = np.zeros(len(cells), dtype=bool)
     for i in range(3, len(prompts), 4):
         held[last_of[i - 1] : last_of[i]] = True

@@ -330,7 +330,7 @@ SWITCHES = [
     (Evidence, opt_evidence, "joint", True, False, {}),
     (Chances, opt_chances, "calibration", "online", "prior", {}),
     (Chances, opt_chances, "calibration", "prior", "none", {}),
-    (Chances, opt_chances, "strength", 50.0, 2.0, {}),
+    (Chances, opt_chances, "strength", 20.0, 2.0, {}),
 ]
 OWNERS = (
     GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter, MixedBalancedDrafter,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.sequoia import SequoiaDrafter
-from benchmarks.cost_curve import CHAIN, TREE, CostCurve, Point, StepCost, load_curve
+from benchmarks.cost_curve import CHAIN, TREE, CostCurve, Point, StepCost, VerifyCost, load_curve
 from benchmarks.errors import UserError
 from benchmarks.machine import Machine
 
@@ -146,3 +146,34 @@ def test_sequoia_takes_a_curve_at_one_context(tmp_path):
         StepCost(str(file), context=0)
     with pytest.raises(UserError, match="there is no cost curve"):
         StepCost("nowhere.json", context=1)
+
+
+# The curve that a drafter asks
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.cost_curve.FOLDER", tmp_path)
+    return tmp_path
+
+
+NAMES = {"model": "tiny", "device": "cpu", "dtype": "auto", "engine": "auto"}
+
+
+def test_a_drafter_finds_the_curve_of_its_model_device_dtype_and_engine(own_folder):
+    for engine, seconds in (("fused", 1.0), ("eager", 2.0)):
+        curve_of(point(10, 1, seconds), model="tiny", device="cpu", dtype="float32", engine=engine).save(own_folder)
+    assert VerifyCost(None, **NAMES)(1, 10) == 1.0
+    assert VerifyCost(None, **{**NAMES, "engine": "eager"})(1, 10) == 2.0
+    assert "engine fused" in VerifyCost(None, **NAMES).label
+
+
+def test_without_a_curve_the_command_that_measures_one_is_named(own_folder):
+    curve_of(point(10, 1, 1.0), model="tiny", device="cpu", dtype="bfloat16", engine="fused").save(own_folder)
+    with pytest.raises(UserError, match=r"dtype float32.*scripts/measure_cost.py model=tiny.*cost_curve=FILE"):
+        VerifyCost(None, **NAMES)
+
+
+def test_a_curve_that_is_named_is_taken_whatever_it_is_of(own_folder):
+    file = curve_of(point(10, 1, 3.0), model="other", kind="roofline").save(own_folder)
+    assert VerifyCost(str(file), **NAMES)(1, 10) == 3.0

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from benchmarks.cost_curve import TREE, CostCurve, Point
 from benchmarks.tables import CellTable, cell_table, markdown, rich_tables
 from goose.engine.tree import ADJACENCY
 from handmade import chain_step, divergence, failed, header, line, plain
@@ -68,6 +69,22 @@ def test_the_conditions_stand_beside_the_numbers():
     ):
         assert part in shown
     assert "greedy" in table_of(LINES).conditions
+
+
+def test_the_bound_drafts_the_next_b_tokens_in_every_step():
+    bound = row(table_of(LINES, node_budget=8), SPEED, "(knows all)")
+    assert bound["MAL"] == "6.67"  # 20 tokens behind the first take 3 steps of 8 at most
+    assert bound["speed-up"] == bound["tokens/s"] == ""
+
+
+def test_a_curve_projects_the_speed_ups_and_is_named():
+    points = tuple(Point(TREE, 7, n, 1.0 + n, 1.0, 1.0, None, 1, 1) for n in (1, 64))
+    curve = CostCurve("roofline", "big", "none", "other gpu", "bfloat16", "none", "none", {}, "2026-01-01", points)
+    table = cell_table({**header(("ar", "m")), "sized_by": {"m": "some curve"}}, LINES, [], curve)
+    assert row(table, SPEED, "m")["projected"] == "1.67x"  # 5 x 2 seconds of plain steps against 6 a step
+    assert "projected: speed-up by the roofline verify cost of big in bfloat16 on other gpu" in table.conditions
+    assert "trees of m are sized by the some curve" in table.conditions
+    assert "projected" not in row(table_of(LINES), SPEED, "m")
 
 
 # What is withheld, and why

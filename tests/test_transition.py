@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored
-from goose.sources.transition import AdjacencyTable
+from goose.sources.transition import AdjacencyTable, TrigramTable
 from toy import counter
 
 
@@ -184,3 +184,58 @@ def test_the_table_answers_like_a_search_through_everything_it_was_shown(passes,
     for token in range(5):
         for before in [None, *range(5)]:
             assert fast.successors(before, token) == slow.successors(before, token)
+
+
+# The trigram tier
+
+
+EDGES = (0.2, 0.5)
+
+
+def trigrams(top_k: int = 2) -> TrigramTable:
+    return TrigramTable(EDGES, top_k)
+
+
+def test_a_trigram_is_asked_before_the_bigram_before_the_unigram():
+    table = trigrams()
+    table.learn([5, 5, 5], [1, 1, 2], *rows(10, 20, 30), [7, 8, 8])
+    assert table.longest(7, 1, 5) == (3, [10, 11], [2, 1])  # 0.75 and 0.25 lie above two edges and one
+    assert table.longest(8, 1, 5)[:2] == (3, [20, 21])
+    assert table.longest(9, 1, 5)[:2] == (2, [20, 21])
+    assert table.longest(7, 2, 5)[:2] == (2, [30, 31])
+    assert table.longest(7, 3, 5)[:2] == (1, [30, 31])
+    assert table.longest(7, 3, 6) == (0, [], [])
+
+
+def test_a_tree_node_is_filed_under_its_parents_and_grandparents_tokens():
+    #  5 ─ 6 ─ 8
+    #    └ 7
+    tree = DraftTree.from_lists([5, 6, 7, 8], [-1, 0, 0, 1])
+    table = trigrams()
+    table.learn_tree(tree, 4, Scored([0] * 4, *rows(10, 20, 30, 40)), 3)
+    for key, first in {(3, 4, 5): 10, (4, 5, 6): 20, (4, 5, 7): 30, (5, 6, 8): 40}.items():
+        assert table.longest(*key)[:2] == (3, [first, first + 1])
+    table = trigrams()
+    table.learn_tree(tree, 4, Scored([0] * 4, *rows(10, 20, 30, 40)), None)  # the root's is not known
+    assert table.longest(0, 4, 5)[0] == 2
+    assert table.longest(4, 5, 6)[0] == 3
+
+
+def test_the_prompt_fills_the_trigram_tier():
+    table = trigrams()
+    table.begin([5, 6, 7], lambda k: rows(10, 20, 30))
+    assert table.longest(5, 6, 7)[:2] == (3, [30, 31])
+    assert table.longest(4, 5, 6)[:2] == (2, [20, 21])
+
+
+@pytest.mark.parametrize("make", [AdjacencyTable, trigrams], ids=["bigram", "trigram"])
+def test_rows_that_no_key_leads_to_are_dropped_and_the_others_stay(make):
+    table = make()
+    for i in range(400):
+        first = i % 7
+        table.learn([first, 50 + first], [9, first], *rows(first, 100 + i), [8, 9])
+    assert len(table._rows._ids) < 1024  # of 800 rows learnt, 14 are asked for
+    for first in range(7):
+        assert table.successors(9, first)[0][:2] == [first, first + 1]
+        newest = max(i for i in range(400) if i % 7 == first)
+        assert table.successors(first, 50 + first)[0][0] == 100 + newest

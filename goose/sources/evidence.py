@@ -14,7 +14,8 @@ code, both small whole numbers; what chance a cell has is not known here (goose/
     adjacency code  tier · score level in the tier's row, or absent from it, or deferred at some level
 
 Sources: GOOSE, arXiv 2604.02047, section 4 (two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
-(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigrams and deferred ids are ours.
+(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigram rows and deferred ids
+are ours.
 """
 
 from bisect import bisect_right
@@ -29,11 +30,11 @@ from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex
 from goose.sources.transition import TrigramTable
 
-HORIZON = 32  # longest match told from a longer one
+HORIZON = 40  # longest match told from a longer one
 MIN_LENGTH = 2  # of a match; what one token says is the unigram tier's to say, and better
 MAX_STATES = 5  # matches looked at a node, longest first
 
-LENGTH_EDGES = (2, 3, 4, 6, 9, 16)
+LENGTH_EDGES = (2, 3, 4, 6, 9, 16, 32)
 SHARE_EDGES = (0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 0.99)
 COUNT_EDGES = (2, 3, 6)
 SCORE_EDGES = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95, 0.99)
@@ -90,8 +91,8 @@ class Evidence:
         self._max_states = MAX_STATES if all_lengths else 1
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        self.table.begin(prompt_ids, prefill.top_k)
         ids, scores = prefill.top_k(self.top_k)
+        self.table.begin(prompt_ids, lambda _: (ids, scores))
         self._defer(ids[-1], scores[-1], prefill.first_token)
         if self.state == "cold":
             self.index = SuffixIndex(HORIZON)
