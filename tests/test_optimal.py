@@ -1,4 +1,4 @@
-"""goose_opt: its tree is the best of all trees, its size the best of all sizes, by the chances and costs it is given."""
+"""goose_opt: its tree is the best of all, and its size, by the chances and costs that it is given."""
 
 from itertools import combinations
 
