@@ -20,7 +20,7 @@ PAPER_MODELS = ("vicuna7b", "vicuna13b", "vicuna33b", "llama3", "qwen3")
 PAPER_DATASETS = ("humaneval", "mbpp", "classeval", "gsm8k", "mtbench")
 METHODS = (
     "ar", "pld", "suffix", "tr", "iso3", "iso5", "iso_mixed", "sequoia", "sequoia_draft", "opt_tree", "opt_tree_draft",
-    "goose", "goose_elastic", "goose_opt",
+    "goose", "goose_elastic", "goose_opt", "goose_opt_strict",
 )  # fmt: skip
 NOT_RUN, FAILED, UNFINISHED = "not run", "failed", "unfinished"
 BROKEN, NO_BASELINE, NOT_JUDGED = "broken", "no baseline", "not judged"
