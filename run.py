@@ -173,7 +173,7 @@ def _method_config(name: str, cfg: DictConfig) -> dict:
         composed = hydra.compose("config", overrides=[f"method={name}"])
     except HydraException as error:
         raise UserError(f"compare: there is no method {name!r}; see conf/method for the names") from error
-    for key in ("model", "device", "dtype", "engine", "cost_curve"):
+    for key in ("model", "device", "dtype", "engine", "attention", "cost_curve"):
         composed[key] = cfg[key]
     return OmegaConf.to_container(composed.method, resolve=True)["drafter"]
 

@@ -15,7 +15,7 @@ import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.cost_curve import load_curve
+from benchmarks.cost_curve import curve_of
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
@@ -48,7 +48,7 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, pl
         "config": header.pop("config"),
         "methods": methods,
         "config_hash": config_hash(settings, methods),
-        "sized_by": {name: label for name, make in made.items() if (label := _cost_label(make())) is not None},
+        "sized_by": _sized_by(made),
     }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
     folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
@@ -81,6 +81,9 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     if warm:
         raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
     made = makers(methods)
+    sized_by = _sized_by(made)
+    if folder.header.get("sized_by", {}) != sized_by:
+        raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")
     loaded, lm, prompts, header = _prepare(folder.header["config"])
     for key in ("model", "dataset"):
         if header[key] != folder.header[key]:
@@ -158,6 +161,7 @@ def _run(
 ) -> int:
     console = Console()
     config = folder.header["config"]
+    curve = curve_of(config)  # a file that is none fails here, not behind hours of measuring
     if place is not None:
         console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
     console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
@@ -187,7 +191,6 @@ def _run(
         return INTERRUPTED
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
-    curve = None if config.get("cost_curve") is None else load_curve(config["cost_curve"])
     table = cell_table(folder.header, lines, found, curve)
     folder.finish({"divergences": found, "problems": table.problems})
     return report(folder, table, console)
@@ -250,9 +253,10 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
 
 
-def _cost_label(drafter: Any) -> str | None:
-    """What the verify cost that sizes a drafter's trees was taken from."""
-    return getattr(getattr(drafter, "cost", None), "label", None)
+def _sized_by(made: dict[str, Callable]) -> dict[str, str]:
+    """Method -> the label of the verify cost that sizes its trees, of the methods that weigh cost."""
+    labels = {name: getattr(getattr(make(), "cost", None), "label", None) for name, make in made.items()}
+    return {name: label for name, label in labels.items() if label is not None}
 
 
 def _is_warm(drafter_config: Any) -> bool:

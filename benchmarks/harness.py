@@ -74,7 +74,10 @@ def run_cell(
     n_warm_up = min(16, settings.max_new_tokens)
     for drafter in warming.values():
         with suppress(Exception):  # what is wrong will show in the measured prompts, and be recorded there
+            if hasattr(drafter, "tell"):
+                drafter.tell([])
             decode(lm, warm_up_ids, drafter, max_new_tokens=n_warm_up, node_budget=settings.node_budget)
+    del warming  # and the K/V block of a draft model with it
     measured = {name: make() for name, make in drafters.items()}
     turns = Turns(folder.lines() if done else ())
     for job in plan:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cost_curve import curve_of
 from benchmarks.errors import UserError
 from benchmarks.plots import SOURCE_COLOURS
 from benchmarks.records import CELL, RUN, RunFolder
@@ -85,7 +86,7 @@ def _read(path: Path) -> tuple[RunFolder, list[dict], list[dict]]:
 
 def run_section(header: dict, lines: Sequence[dict], divergences: Sequence[dict]) -> Section:
     """The tables of one run, its conditions and what is wrong with it."""
-    table = cell_table(header, lines, divergences)
+    table = cell_table(header, lines, divergences, curve_of(header["config"]))
     return Section(run_title(header), table.blocks, [*table.problems, *table.notices, *table.conditions.split("\n")])
 
 

@@ -2,7 +2,8 @@
 
 Two parts. A prior, learnt beforehand on prompts outside every measured set and kept as data with its provenance
 (goose/priors): a logistic model whose features are the parts of a cell, so that cells never seen have a chance too. And
-counts of this request: tested and accepted nodes a cell, joined with the prior as a Beta distribution's mean
+counts of this request (warm: of all so far): tested and accepted nodes a cell, joined with the prior as the mean of a
+Beta distribution
 
     (accepted + strength * prior) / (tested + strength)
 
@@ -35,6 +36,7 @@ from goose.sources.evidence import (
 )
 
 PRIOR_FILE = Path(__file__).parent / "priors" / "smollm2.json"
+LAYOUT = 1  # of cells and features; a prior learnt under another number means something else
 CALIBRATIONS = ("online", "prior", "none")
 EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "score": SCORE_EDGES}
 
@@ -59,8 +61,7 @@ class Chances:
         """Chances over a prior that is in no file: float[N_CELLS]."""
         if np.shape(prior) != (N_CELLS,):
             raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
-        chances = Chances("none", strength)
-        chances.calibration = calibration
+        chances = Chances(calibration, strength)
         chances._prior = np.asarray(prior, dtype=np.float64).tolist()
         chances.reset()
         return chances
@@ -113,7 +114,7 @@ def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> 
 
     cells, accepted: every candidate seen at a node that was reached (int64[n], bool[n]).
     """
-    import torch  # only here: drafting needs no torch
+    import torch
 
     tested = np.bincount(cells, minlength=N_CELLS)
     hits = np.bincount(cells[accepted], minlength=N_CELLS)
@@ -161,8 +162,9 @@ def face_value() -> np.ndarray:
     context, adjacency = np.divmod(np.arange(N_CELLS), N_ADJACENCY)
     share = (context - FIRST_MATCHED) % (N_SHARES * N_COUNTS) // N_COUNTS
     shares = np.where(context >= FIRST_MATCHED, _middles(SHARE_EDGES)[share], 0.0)
-    level = adjacency % TIER
-    scores = np.where(level < N_LEVELS, _middles(SCORE_EDGES)[np.minimum(level, N_LEVELS - 1)], 0.0)
+    place = adjacency % TIER
+    level = np.where(place >= DEFERRED, place - DEFERRED, np.minimum(place, N_LEVELS - 1))
+    scores = np.where(place == ABSENT, 0.0, _middles(SCORE_EDGES)[level])
     return np.maximum(shares, scores)
 
 
@@ -173,9 +175,16 @@ def _middles(edges: Sequence[float]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def read_prior(file: str) -> np.ndarray:
-    """The chances of a file that scripts/learn_prior.py wrote. Raises ValueError when its cells are cut otherwise."""
-    record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-    edges = {name: list(values) for name, values in EDGES.items()}
-    if record.get("edges") != edges:
-        raise ValueError(f"{file}: its evidence is cut at {record.get('edges')}, here at {edges}; learn it anew")
+    """The chances of a file that scripts/learn_prior.py wrote. Raises ValueError for any other."""
+    way = "write one with scripts/learn_prior.py"
+    try:
+        record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
+        layout = record["layout"], record["edges"]
+    except OSError as error:
+        raise ValueError(f"there is no prior at {file} ({error.strerror}); {way}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is no prior of goose_opt; {way}") from error
+    ours = LAYOUT, {name: list(values) for name, values in EDGES.items()}
+    if layout != ours:
+        raise ValueError(f"{file}: its evidence is laid out as {layout}, here as {ours}; learn it anew")
     return prior_of(record["model"])

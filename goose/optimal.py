@@ -22,7 +22,6 @@ cost-aware sizes for trained drafts. Here: no draft, several sources, chances le
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush, heapreplace
-from math import log
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from goose.chances import Chances
 from goose.engine.decode import Prefill
 from goose.engine.tree import NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
-from goose.sources.evidence import Evidence, Rows, source_of
+from goose.sources.evidence import DraftRows, Evidence, source_of
 from goose.sources.filler import Filler
 
 SIZES = ("budget", "cost")
@@ -40,11 +39,11 @@ CONTEXT_STEP = 64  # committed tokens between two looks at the cost curve
 
 
 class GooseOptDrafter:
-    """size: budget = B nodes always · cost = as many as pay, at most B, by `cost`: seconds of a forward of n nodes
-        behind L tokens, cost(n, L); host_s: seconds of a step that the curve does not hold.
+    """size: budget = B nodes, as far as the sources name them · cost = as many as pay, at most B, by `cost`: seconds of
+        a forward of n nodes behind L tokens, cost(n, L); host_s: seconds of a step that the curve does not hold.
     rate: by which a size is chosen: step = the step's own tokens a second · request = the request's so far.
-    evidence, chances: their switches are theirs. fill: a draft model as one more source, its rows `draft_nodes` nodes
-        of greatest probability in at most `draft_depth` layers.
+    evidence, chances: their switches are theirs. fill: a draft model as one more source; it is asked for the rows of
+        `draft_nodes` nodes in at most `draft_depth` layers, each layer an even share of the nodes that are left.
     state: cold forgets at every request, warm keeps tables, counts and rate.
 
     After each draft `expected` holds, for every step of the request so far, E of its tree (root's 1 included).
@@ -172,20 +171,20 @@ class GooseOptDrafter:
             context = key[0] * CONTEXT_STEP + CONTEXT_STEP // 2
             t = np.array([self.cost(n, context) + self.host_s for n in range(1, budget + 1)])
             if not (t > 0).all():
-                raise ValueError(f"every step costs time, got {t.tolist()}")
+                raise ValueError(f"cost must give every size seconds above 0, got {t.tolist()} for 1 to {budget} nodes")
             t = np.minimum.accumulate(t[::-1])[::-1]
             n = np.arange(budget)
             slopes = [float(((t[i + 1 :] - t[i]) / (n[i + 1 :] - i)).min()) if i + 1 < budget else np.inf for i in n]
             self._curves[key] = [float(t[0]), *t.tolist()], [0.0, *slopes]
         return self._curves[key]
 
-    def _draft_rows(self, context: Sequence[int]) -> Rows:
-        """The draft's rows at its own `draft_nodes` best nodes, grown layer by layer."""
+    def _draft_rows(self, context: Sequence[int]) -> DraftRows:
+        """The draft's rows, root's first, grown layer by layer along its own greatest path probabilities."""
         fill, table = self.fill, self.evidence.table
         fill.start(context)
         tokens, parents, log_w, rows = [context[-1]], [NO_PARENT], [0.0], []
         layer = [0]
-        for _ in range(self.draft_depth):
+        for n_layers_left in range(self.draft_depth, 0, -1):
             below: list[tuple[float, int, int]] = []
             for node, row in zip(layer, fill.expand(tokens, parents, layer), strict=True):
                 successors = list(row)
@@ -194,9 +193,7 @@ class GooseOptDrafter:
                 below += [(log_w[node] + log_q, node, token) for token, log_q in successors]
             n_left = self.draft_nodes - len(tokens)
             layer = []
-            for score, node, token in sorted(below, reverse=True)[: max(0, min(n_left, self.draft_nodes // 2))]:
-                if score < log(1e-3):
-                    break
+            for score, node, token in sorted(below, reverse=True)[: -(-n_left // n_layers_left)]:
                 rows[node][0][token] = len(tokens) + 1
                 layer.append(len(tokens))
                 tokens.append(token)

@@ -1,8 +1,9 @@
 """Learns goose_opt's prior chances: python scripts/learn_prior.py [--data-dir FOLDER] [--path FOLDER].
 
-Decodes prompts outside every measured set (GSM8K items from 1000 on, MBPP items outside its test split, chat requests
-made here), fits the logistic model of goose/chances.py to what the target said of every candidate, and writes it with
-its provenance. Every fourth prompt is held out first, to say how well the fit does on prompts it has not seen.
+Decodes prompts outside every measured set (GSM8K items from 1000 on, which only a run of the whole set measures; MBPP
+items outside its test split; chat requests made here), fits the logistic model of goose/chances.py to what the target
+said of every candidate, and writes it with its provenance. Every fourth prompt is held out first, to say how well the
+fit does on prompts it has not seen.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from benchmarks.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.errors import UserError
 from benchmarks.models import ModelSpec, load_model, stop_ids
 from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
-from goose.chances import EDGES, PRIOR_FILE, face_value, fit_prior, prior_of
+from goose.chances import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
 from goose.engine.lm import TreeLM
 
 
@@ -33,6 +34,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PRIOR_FILE)
     parser.add_argument("--keep", type=Path, help="a .npz for the candidates themselves, to try other fits on")
     args = parser.parse_args()
+    if args.prompts < 1:
+        raise UserError(f"--prompts must be at least 1 of each kind, got {args.prompts}")
 
     chosen = choose(training_prompts(args.data_dir), args.prompts, args.seed)
     loaded = load_model(ModelSpec(args.name, "embedded", path=args.path))
@@ -62,6 +65,7 @@ def main() -> None:
         for name, p in (("fit to the other prompts", judged), ("face value", face_value()))
     }
     record = {
+        "layout": LAYOUT,
         "edges": {name: list(values) for name, values in EDGES.items()},
         "model": model,
         "learnt_from": {

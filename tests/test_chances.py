@@ -5,8 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from goose.chances import EDGES, PRIOR_FILE, Chances, face_value, features, fit_prior, prior_of, read_prior
-from goose.sources.evidence import DRAFT, FIRST_MATCHED, N_ADJACENCY, N_CELLS, N_COUNTS, SHARE_EDGES, TIER, TRIGRAM
+from goose.chances import EDGES, LAYOUT, PRIOR_FILE, Chances, face_value, features, fit_prior, prior_of, read_prior
+from goose.sources.evidence import (
+    DEFERRED,
+    DRAFT,
+    FIRST_MATCHED,
+    N_ADJACENCY,
+    N_CELLS,
+    N_COUNTS,
+    SHARE_EDGES,
+    TIER,
+    TRIGRAM,
+)
 
 HALF = np.full(N_CELLS, 0.5)
 
@@ -34,6 +44,7 @@ def test_face_value_is_the_greater_of_share_and_score():
     whole = FIRST_MATCHED + len(SHARE_EDGES) * N_COUNTS  # the shortest match, every occurrence
     assert values[whole * N_ADJACENCY] == pytest.approx(0.995)
     assert values[TRIGRAM * TIER] == pytest.approx(0.001)  # the lowest score level, no match
+    assert values[TRIGRAM * TIER + DEFERRED + 14] == pytest.approx(0.995)  # a deferred id's score likewise
     assert np.all((values >= 0) & (values <= 1))
 
 
@@ -77,11 +88,16 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     model = fit_prior(np.array([1, 1, 2]), np.array([True, False, True]))
     edges = {name: list(values) for name, values in EDGES.items()}
     file = tmp_path / "prior.json"
-    file.write_text(json.dumps({"edges": edges, "model": model}))
+    file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, "model": model}))
     np.testing.assert_allclose(Chances(prior_file=str(file)).of, prior_of(model))
     other = tmp_path / "other.json"
-    other.write_text(json.dumps({"edges": {**edges, "count": [2]}, "model": model}))
+    other.write_text(json.dumps({"layout": LAYOUT, "edges": {**edges, "count": [2]}, "model": model}))
     with pytest.raises(ValueError, match="learn it anew"):
+        Chances(prior_file=str(other))
+    with pytest.raises(ValueError, match="no prior at"):
+        Chances(prior_file=str(tmp_path / "absent.json"))
+    other.write_text("[1, 2]")
+    with pytest.raises(ValueError, match="is no prior"):
         Chances(prior_file=str(other))
 
 
@@ -92,6 +108,7 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
         lambda: Chances(strength=0.0),
         lambda: Chances(strength=float("nan")),
         lambda: Chances.of_prior(np.zeros(3)),
+        lambda: Chances.of_prior(HALF, "sometimes"),
     ],
 )
 def test_bad_settings_are_refused(make):

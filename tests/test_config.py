@@ -36,11 +36,13 @@ ORIGINALS = [name for name in OWN_FILE if not name.endswith("_draft")]
 OTHER_TEXT = {
     "strict": "elastic", "earliest": "latest", "occurrences": "lengths", "saturate": "off", "harmonic": "linear",
     "hf": "vllm", "cold": "warm", "tree": "chain", "budget": "cost", "cost": "budget", "step": "request",
-    "online": "prior", "smollm2": "no_such_model", "auto": "float16",  # of the names of a curve: each is refused
+    "online": "prior", "smollm2": "no_such_model", "embedded": "hub", "pretrained": "random", "float16": "bfloat16",
+    "float32": "bfloat16", "grouped": "sdpa", "auto": "float16",  # what names a curve: most of it is refused
 }  # fmt: skip
 OTHER_NULL = {
     "template": [[0], [1], [0, 0]], "acceptance_file": "/nowhere.json", "cost": {1: 0.03, 16: 0.04},
-    "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
+    "hub_id": "owner/name", "path": "/nowhere", "device_map": "auto", "file": "/nowhere.json", "prior_file": "/nowhere.json",
+    "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
 }  # fmt: skip
 # Arguments that a file may leave out, because nothing of that method reads them.
 UNREAD = {"iso_mixed": {"consensus", "long_match"}}

@@ -326,6 +326,7 @@ SWITCHES = [
     (GooseOptDrafter, opt_by_cost, "rate", "step", "request", {}),
     (Evidence, opt_evidence, "top_k", 10, 2, {}),
     (Evidence, opt_evidence, "state", "cold", "warm", {}),
+    (Evidence, opt_evidence, "n_harvested", None, 2, {}),
     (Evidence, opt_evidence, "all_lengths", True, False, {}),
     (Evidence, opt_evidence, "joint", True, False, {}),
     (Chances, opt_chances, "calibration", "online", "prior", {}),

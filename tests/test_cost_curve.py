@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from baselines.sequoia import SequoiaDrafter
 from benchmarks.cost_curve import CHAIN, TREE, CostCurve, Point, StepCost, VerifyCost, load_curve
+from benchmarks.environment import describe
 from benchmarks.errors import UserError
 from benchmarks.machine import Machine
+from benchmarks.models import ModelSpec
 
 
 def point(context: int, n_nodes: int, seconds: float, shape: str = TREE) -> Point:
@@ -157,19 +159,40 @@ def own_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-NAMES = {"model": "tiny", "device": "cpu", "dtype": "auto", "engine": "auto"}
+NAMES = {
+    "target": ModelSpec("tiny", "tiny"),
+    "device": "cpu",
+    "dtype": "auto",
+    "engine": "auto",
+    "attention": "grouped",
+}
+HERE = {key: describe("cpu")[key] for key in ("cpu", "cores", "threads")}
+
+
+def saved(folder, seconds: float, **fields) -> None:
+    known = {"model": "tiny", "device": "cpu", "dtype": "float32", "engine": "fused", "versions": HERE}
+    curve_of(point(10, 1, seconds), **{**known, **fields}).save(folder)
 
 
 def test_a_drafter_finds_the_curve_of_its_model_device_dtype_and_engine(own_folder):
-    for engine, seconds in (("fused", 1.0), ("eager", 2.0)):
-        curve_of(point(10, 1, seconds), model="tiny", device="cpu", dtype="float32", engine=engine).save(own_folder)
+    saved(own_folder, 1.0)
+    saved(own_folder, 2.0, engine="eager")
+    saved(own_folder, 3.0, engine="eager", attention="sdpa", dtype="bfloat16")
+    (own_folder / "another.json").write_text("{}")
     assert VerifyCost(None, **NAMES)(1, 10) == 1.0
     assert VerifyCost(None, **{**NAMES, "engine": "eager"})(1, 10) == 2.0
+    assert VerifyCost(None, **{**NAMES, "attention": "sdpa", "dtype": "bfloat16"})(1, 10) == 3.0
     assert "engine fused" in VerifyCost(None, **NAMES).label
+    assert "another machine" not in VerifyCost(None, **NAMES).label
+
+
+def test_a_curve_of_another_machine_is_said_to_be_one(own_folder):
+    saved(own_folder, 1.0, versions={"cpu": "a faster one", "cores": 512, "threads": 512})
+    assert "measured on another machine (cpu a faster one, cores 512, threads 512)" in VerifyCost(None, **NAMES).label
 
 
 def test_without_a_curve_the_command_that_measures_one_is_named(own_folder):
-    curve_of(point(10, 1, 1.0), model="tiny", device="cpu", dtype="bfloat16", engine="fused").save(own_folder)
+    saved(own_folder, 1.0, dtype="bfloat16")
     with pytest.raises(UserError, match=r"dtype float32.*scripts/measure_cost.py model=tiny.*cost_curve=FILE"):
         VerifyCost(None, **NAMES)
 

@@ -1,6 +1,7 @@
 """Joint evidence: matches say what a search through the text says; rows and deferred ids stand beside it."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def begun(prompt: list[int], first: int, prompt_rows=None, **settings) -> Eviden
     """Evidence of a request whose prompt rows all say (90, 91), which occur nowhere else."""
     evidence = Evidence(2, **settings)
     ids, scores = prompt_rows or rows(*([[90, 91]] * len(prompt)))
-    evidence.begin(prompt, Prefill(first, frozenset(), lambda k: (ids[:, :k], scores[:, :k])))
+    evidence.begin(prompt, Prefill(first, frozenset(), lambda k, n: (ids[-(n or 0) :, :k], scores[-(n or 0) :, :k])))
     return evidence
 
 
@@ -103,6 +104,24 @@ def test_matches_say_what_a_search_through_the_text_says(text, path):
             assert divmod(rest, N_COUNTS) == (bucket(SHARE_EDGES, count / total), bucket((2, 3, 6), count))
 
 
+def test_in_a_loop_longer_than_the_horizon_the_match_is_certain_at_every_node():
+    text = [7, 8, 9] * 30
+    evidence = begun(text[:-1], text[-1])
+    place = evidence.root(text)
+    for i in range(60):
+        code = cells(evidence, place, is_root=i == 0)[text[i % 3]][0] - FIRST_MATCHED
+        assert divmod(code, N_SHARES * N_COUNTS) == (len(LENGTH_EDGES) - 1, N_SHARES * N_COUNTS - 1)
+        place = evidence.child(place, text[i % 3])
+
+
+def test_of_many_occurrences_the_share_and_the_count_are_the_true_ones():
+    text = [1, 2, 3] + [1, 2, 4] * 99 + [1, 2]  # (1, 2): 3 once and 4 99 times
+    evidence = begun(text[:-1], text[-1])
+    place = evidence.root(text)._replace(state=evidence.index.advanced(evidence.index.advanced(0, 0, 1)[0], 1, 2)[0])
+    code = cells(evidence, place._replace(length=2))[3][0] - FIRST_MATCHED
+    assert code == 0  # two tokens, a share below 5 %, once
+
+
 def test_a_token_of_several_sources_is_one_candidate():
     # 1 2 3 ... 1 2: a match of two tokens names 3, and the row of (1, 2) says 3 and 4.
     evidence = begun([1, 2, 3, 1], 2, rows([2, 9], [3, 4], [1, 9], [2, 9]))
@@ -127,6 +146,15 @@ def test_the_longest_known_key_answers():
         place = root._replace(state=0, length=0, before=before, previous=previous, token=token)
         found = cells(evidence, place)
         assert found == ({} if tier == NO_ROW else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
+
+
+def test_the_prompts_last_rows_alone_are_harvested():
+    evidence = begun([5, 6, 7, 8], 9, n_harvested=2)
+    assert evidence.table.longest(5, 6, 7)[0] == TRIGRAM
+    assert evidence.table.longest(0, 5, 6)[0] == NO_ROW
+    assert begun([5, 6, 7, 8], 9, n_harvested=None).table.longest(0, 5, 6)[0] == BIGRAM
+    with pytest.raises(ValueError, match="n_harvested must be >= 1"):
+        Evidence(n_harvested=0)
 
 
 def test_at_the_root_what_was_not_said_is_deferred():
@@ -168,6 +196,7 @@ def test_a_drafts_row_stands_before_the_tables():
     assert found[50][1] == DRAFT * TIER + LOW
     assert found[91][1] == TRIGRAM * TIER + LOW
     assert evidence.child(root, 90).draft == evidence.child(root, 4).draft == 0
+    assert 91 in cells(evidence, root._replace(token=4), is_root=True)  # deferred: the draft does not replace it
 
 
 def test_sources_apart_a_token_counts_by_its_likelier_evidence():
@@ -183,7 +212,7 @@ def test_cold_forgets_and_warm_keeps():
         evidence = begun([1, 2, 3, 1], 2, state=state)
         evidence.root([1, 2, 3, 1, 2])
         ids, scores = rows([90, 91], [90, 91])
-        evidence.begin([1, 2], Prefill(4, frozenset(), lambda k: (ids, scores)))  # noqa: B023 (asked at once)
+        evidence.begin([1, 2], Prefill(4, frozenset(), lambda k, n: (ids, scores)))  # noqa: B023 (asked at once)
         place = evidence.child(evidence.child(evidence.root([1, 2, 4]), 1), 2)
         assert (3 in cells(evidence, place)) == (state == "warm")
 

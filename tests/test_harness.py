@@ -15,6 +15,7 @@ from benchmarks.metrics import empty_draft_share, losslessness, mean_acceptance_
 from benchmarks.records import RunFolder
 from goose import AdjacencyTable, GooseDrafter, Sampling, TreeLM
 from goose.engine.tree import single_node
+from goose.oracle import OracleDrafter
 from toy import P0, ScriptedDrafter, StubLM, chain_of, counter, tiny_model
 
 METHODS = {"ar": AutoregressiveDrafter, "pld": PromptLookupDrafter, "goose": GooseDrafter, "iso3": BalancedDrafter}
@@ -183,6 +184,28 @@ def test_a_prompt_leaves_nothing_for_the_next_one_when_cold(new_folder, state):
         if any(first["steps"][column] != again["steps"][column] for column in COLUMNS):
             differing.add(method)
     assert differing == (set() if state == "cold" else {"goose", "elastic", "iso3"})
+
+
+# Who is told the answer
+
+
+def test_who_is_told_the_answer_runs_last_and_is_told_this_prompts(new_folder):
+    jobs = list(schedule([prompt(q) for q in "ABC"], ["oracle", "ar", "m"], repeats=2, told=["oracle"]))
+    assert [job.method for job in jobs[2::3]] == ["oracle"] * 6
+    assert sorted({job.place for job in jobs}) == [0, 1, 2]
+    lines = run(
+        new_folder(), [prompt("A"), prompt("B", [3, 4])], {"ar": AutoregressiveDrafter, "oracle": OracleDrafter}
+    )
+    assert all(line["error"] is None for line in lines)
+    outputs = {(line["prompt_id"], line["method"]): line["output_ids"] for line in lines}
+    assert all(outputs[q, "oracle"] == outputs[q, "ar"] for q in "AB")
+
+
+def test_without_an_answer_there_is_none_to_tell(new_folder):
+    lines = run(
+        new_folder(), [prompt("A")], {"ar": AutoregressiveDrafter, "oracle": OracleDrafter}, lm=breaks_on(P0[-1])
+    )
+    assert "no answer to tell" in next(line["error"] for line in lines if line["method"] == "oracle")
 
 
 # Failures

@@ -14,10 +14,10 @@ from goose.engine.verify import Sampling
 from goose.optimal import FIRST_STEPS, GooseOptDrafter
 from goose.sources.draft_model import DraftModelFiller
 from goose.sources.evidence import N_CELLS
-from toy import P0, counter, tiny_model
+from toy import tiny_model
 
 CONTEXT = [0, 0, 0]
-PREFILL = Prefill(0, frozenset(), lambda k: (np.empty((2, 0), dtype=np.int64), np.empty((2, 0), dtype=np.float32)))
+PREFILL = Prefill(0, frozenset(), lambda k, n: (np.empty((2, 0), dtype=np.int64), np.empty((2, 0), dtype=np.float32)))
 
 
 class FixedEvidence:
@@ -128,7 +128,7 @@ def test_a_dip_in_a_measured_curve_is_not_believed():
 
 def test_a_cost_of_nothing_is_refused():
     drafter, _ = drafter_of([(0, 0.5)], size="cost", cost=lambda n, _: 0.0, host_s=0.0)
-    with pytest.raises(ValueError, match="costs time"):
+    with pytest.raises(ValueError, match="seconds above 0"):
         drafter.draft(CONTEXT, 3)
 
 
@@ -167,7 +167,16 @@ def test_a_perfect_draft_is_followed_to_its_depth():
     assert mal(over_a_copy(draft_depth=4, draft_nodes=1))[0] < rate
 
 
-def test_repeated_and_fresh_requests_start_alike():
+def test_a_second_request_is_drafted_like_a_fresh_drafters_first():
+    used, lm = GooseOptDrafter(), TreeLM(tiny_model())
+    decode(lm, [9, 8, 7], used, max_new_tokens=20)
+    again, fresh = (decode(lm, [5, 6, 7, 8], drafter, max_new_tokens=20) for drafter in (used, GooseOptDrafter()))
+    assert [tree.tokens.tolist() for tree in again.steps.trees] == [t.tokens.tolist() for t in fresh.steps.trees]
+
+
+def test_drafting_a_step_twice_gives_the_same_tree_and_one_expectation():
     drafter = GooseOptDrafter()
-    first, second = (decode(counter(), P0, drafter, max_new_tokens=20).steps.trees for _ in range(2))
-    assert [tree.tokens.tolist() for tree in first] == [tree.tokens.tolist() for tree in second]
+    drafter.begin([5, 6, 5, 6], Prefill(5, frozenset(), lambda k, n: (np.full((4, k), 9), np.ones((4, k), np.float32))))
+    first, second = (drafter.draft([5, 6, 5, 6, 5], 8) for _ in range(2))
+    assert first.tokens.tolist() == second.tokens.tolist()
+    assert len(drafter.expected) == 1

@@ -87,6 +87,12 @@ def test_a_curve_projects_the_speed_ups_and_is_named():
     assert "projected" not in row(table_of(LINES), SPEED, "m")
 
 
+def test_an_oracle_is_no_method_and_the_table_says_so():
+    told = {**header(("ar", "m")), "methods": {"ar": {}, "m": {"_target_": "goose.oracle.OracleDrafter"}}}
+    assert "m is told the answer" in cell_table(told, LINES, []).conditions
+    assert "told" not in table_of(LINES).conditions
+
+
 # What is withheld, and why
 
 

@@ -28,7 +28,8 @@ class Prefill:
 
     first_token: int  # the target's token after the prompt: the first root
     stop_ids: frozenset[int]
-    top_k: Callable[[int], tuple[np.ndarray, np.ndarray]]  # K -> ids, scores [L, K] of every prompt row, made on demand
+    # K, n_last -> ids, scores [L, K] of the last n_last prompt rows (None: of all), made on demand
+    top_k: Callable[..., tuple[np.ndarray, np.ndarray]]
 
 
 class Drafter(Protocol):

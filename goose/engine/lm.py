@@ -171,14 +171,14 @@ class TreeLM:
         return self._head(hidden[-1:])
 
     @torch.inference_mode()
-    def prompt_top_k(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Top-k of every prompt row: int64[L, K] ids and float32[L, K] scores (verify.top_k_rows).
+    def prompt_top_k(self, k: int, n_last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Top-k of every prompt row, or of the n_last last: int64[L, K] ids and float32[L, K] scores (top_k_rows).
 
         To be asked for between prefill and the first score; the rows are scored now, in pieces.
         """
         if self._prompt_hidden is None:
             raise RuntimeError("prompt rows are only kept until the first tree is scored; call prefill first")
-        pieces = [top_k_rows(self._head(rows), k) for rows in self._prompt_hidden.split(_PROMPT_ROWS)]
+        pieces = [top_k_rows(self._head(rows), k) for rows in self._prompt_hidden[-(n_last or 0) :].split(_PROMPT_ROWS)]
         ids, scores = (torch.cat(column).cpu().numpy() for column in zip(*pieces, strict=True))
         return ids, scores
 

@@ -1,7 +1,7 @@
 """What all sources together say of the next token: the candidates of a tree node, each with one cell of joint evidence.
 
-    context    every match of the node's own suffix with the context, from the longest down to MIN_LENGTH tokens: what
-               followed, how often, of how many (goose/sources/suffix_index.py)
+    context    the MAX_STATES longest matches of the node's own suffix with the context, of MIN_LENGTH tokens at least:
+               what followed, how often, of how many (goose/sources/suffix_index.py)
     adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram
     deferred   at the root: the other ids of the row whose first became the root. What was not said now often is next
     draft      a draft model's row of the node, where a drafter has one
@@ -49,7 +49,7 @@ NO_ROW, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
 N_ADJACENCY = 5 * TIER
 N_CELLS = N_CONTEXT * N_ADJACENCY
 
-_MOST = 64  # occurrences told from more
+_MOST = 64  # occurrences whose codes are kept
 
 
 def _share_code(count: int, total: int) -> int:
@@ -74,32 +74,47 @@ class Place(NamedTuple):
     draft: int = 0  # the draft's own node + 1; 0 where it has none
 
 
-Rows = list[tuple[dict[int, int], list[int], list[int]]]  # a draft's nodes: child by token, ids, levels
+DraftRows = list[tuple[dict[int, int], list[int], list[int]]]  # a draft's nodes: child's node + 1 by token, ids, levels
 
 
 class Evidence:
     """top_k: entries kept of a row. state: cold forgets at every request, warm keeps what earlier requests taught.
 
+    n_harvested: prompt rows, the last ones, that fill the table before the first step; None for all. Each has to go
+    through the model's head, which on a CPU costs a long prompt more than its early rows bring.
     all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
     all sources say of it; else it is two cells, of which the likelier counts.
     """
 
-    def __init__(self, top_k: int = 10, state: str = "cold", all_lengths: bool = True, joint: bool = True):
+    def __init__(
+        self,
+        top_k: int = 10,
+        state: str = "cold",
+        n_harvested: int | None = 64,
+        all_lengths: bool = True,
+        joint: bool = True,
+    ):
+        if n_harvested is not None and n_harvested < 1:
+            raise ValueError(f"n_harvested must be >= 1, or None for the whole prompt, got {n_harvested!r}")
+        self.n_harvested = n_harvested
         self.table = TrigramTable(SCORE_EDGES, top_k, state)
         self.index = SuffixIndex(HORIZON)
         self.top_k, self.state, self.joint = self.table.top_k, state, joint
         self._max_states = MAX_STATES if all_lengths else 1
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        ids, scores = prefill.top_k(self.top_k)
-        self.table.begin(prompt_ids, lambda _: (ids, scores))
+        ids, scores = prefill.top_k(self.top_k, self.n_harvested)
+        if self.state == "cold":
+            self.table.reset()
+        n, padded = len(ids), [None, None, *prompt_ids]
+        self.table.learn(prompt_ids[-n:], padded[-n - 1 : -1], ids, scores, padded[-n - 2 : -2])
         self._defer(ids[-1], scores[-1], prefill.first_token)
         if self.state == "cold":
             self.index = SuffixIndex(HORIZON)
         self.index.start()
         self._n_indexed = 0
 
-    def root(self, context: Sequence[int], draft: Rows | None = None) -> Place:
+    def root(self, context: Sequence[int], draft: DraftRows | None = None) -> Place:
         """The place of a new tree's root; what the context has grown by is indexed."""
         index = self.index
         for token in context[self._n_indexed :]:
@@ -125,26 +140,20 @@ class Evidence:
         tier, ids, levels = self.table.longest(before, previous, token)
         rows = [(tier * TIER, ids, levels)]
         if draft:
-            _, ids, levels = self._draft[draft - 1]
-            rows.insert(0, (DRAFT * TIER, ids, levels))
-        elif is_root:
+            rows.insert(0, (DRAFT * TIER, *self._draft[draft - 1][1:]))
+        if is_root:
             rows.append((tier * TIER + DEFERRED, *self._deferred))
-        found = []
-        seen = set() if len(rows) > 1 else None
+        found, seen = [], set()
         for code, ids, levels in rows:
             for token, level in zip(ids, levels, strict=True):
-                if seen is not None:
-                    if token in seen:
-                        continue
+                if token in seen:
+                    continue
+                if len(rows) > 1:
                     seen.add(token)
-                if matched and token in matched:
+                if token in matched:
                     cell = self._both(matched.pop(token), unmatched, code + level, chances)
                 else:
                     cell = unmatched + code + level
-                    if chances[cell] < least:
-                        if seen is None and not matched:  # the rest of the row scores lower still
-                            break
-                        continue
                 if chances[cell] >= least:
                     found.append((token, cell))
         for token, cell in matched.items():
@@ -160,7 +169,8 @@ class Evidence:
         self._defer(scored.top_ids[last], scored.top_scores[last], verdict.bonus)
 
     def _defer(self, ids: np.ndarray, scores: np.ndarray, said: int) -> None:
-        pairs = zip(ids.tolist(), self.table.levels(scores).tolist(), strict=True)
+        levels = self.table.levels(scores[: self.top_k]).tolist()
+        pairs = zip(ids[: self.top_k].tolist(), levels, strict=True)
         kept = [(token, level) for token, level in pairs if token != said]
         self._deferred = [token for token, _ in kept], [level for _, level in kept]
 
@@ -176,15 +186,18 @@ class Evidence:
                     longest, has_choice = _LENGTH[length], len(followers) > 1
                 n_states += 1
                 counts = index.counts
-                total = counts[state] - is_root  # the text's own end is no occurrence with something behind it
+                total = max(1, counts[state] - is_root)  # the text's own end has nothing behind it
                 for token, child in followers.items():
-                    if token not in matched:
-                        count = counts[child]
-                        if total > _MOST:
-                            share = _SHARE[_MOST][max(1, count * _MOST // total)]
-                        else:
-                            share = _SHARE[total][min(count, total)] if total > 0 else _SHARE[1][1]
-                        matched[token] = _MATCHED[length] + share
+                    if token in matched:
+                        continue
+                    if length == HORIZON:  # one token longer is not counted: the longest string that is
+                        while index.lengths[index.links[child]] >= HORIZON:
+                            child = index.links[child]
+                    count = min(counts[child], total)
+                    if total > _MOST:
+                        matched[token] = _MATCHED[length] + _share_code(count, total) * N_ADJACENCY
+                    else:
+                        matched[token] = _MATCHED[length] + _SHARE[total][count]
             state = index.links[state]
             length = index.lengths[state]
         return matched, (2 * longest + has_choice) * N_ADJACENCY if self.joint else 0

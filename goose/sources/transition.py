@@ -17,7 +17,7 @@ from goose.engine.verify import Scored
 Successors = tuple[list[int], list[float]]  # ids and scores, best first
 _NONE: Successors = ([], [])
 _NO_ID = -1  # behind the last id of a row narrower than K
-_BITS = 21  # of a token in a key: three fit into 63 bits, so that keys are made in arrays
+_BITS = 21  # of a token in a key, so ids below 2,097,152: three fit into 63 bits, and keys are made in arrays
 
 
 class Rows:
@@ -178,7 +178,7 @@ class AdjacencyTable:
 class TrigramTable(AdjacencyTable):
     """A table with a trigram tier on top, whose rows hold levels: a score's is the number of `edges` at or below it.
 
-    edges: ascending.
+    edges: ascending, at most 127. Warm, it grows by every row learnt under a new trigram, which most are.
     """
 
     trigram = True
@@ -189,7 +189,7 @@ class TrigramTable(AdjacencyTable):
 
     def reset(self) -> None:
         super().reset()
-        self._rows = Rows(self.top_k, np.int64)
+        self._rows = Rows(self.top_k, np.int8)
 
     def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[int]]:
         """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 nothing."""
