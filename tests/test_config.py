@@ -41,8 +41,8 @@ OTHER_TEXT = {
 }  # fmt: skip
 OTHER_NULL = {
     "template": [[0], [1], [0, 0]], "acceptance_file": "/nowhere.json", "cost": {1: 0.03, 16: 0.04},
-    "hub_id": "owner/name", "path": "/nowhere", "device_map": "auto", "file": "/nowhere.json", "prior_file": "/nowhere.json",
-    "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
+    "hub_id": "owner/name", "path": "/nowhere", "device_map": "auto", "file": "/nowhere.json",
+    "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
 }  # fmt: skip
 # Arguments that a file may leave out, because nothing of that method reads them.
 UNREAD = {"iso_mixed": {"consensus", "long_match"}}
