@@ -10,19 +10,15 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from benchmarks.errors import UserError, first_line
 from benchmarks.machine import Machine
-
-if TYPE_CHECKING:
-    from benchmarks.models import ModelSpec
 
 SCHEMA = 1
 FOLDER = Path("results/cost")
@@ -178,60 +174,3 @@ class StepCost:
 
     def __call__(self, n_nodes: int) -> float:
         return self.curve.seconds(n_nodes, self.context)
-
-
-class VerifyCost:
-    """Seconds of a forward of n nodes behind L tokens, for a drafter that weighs cost: cost(n, L).
-
-    file: a curve's file; None: the measured one in results/cost of this target, device, dtype, engine and attention
-    (the run's settings, `auto` as they resolve it), one of this very machine before others. Raises UserError where
-    there is none.
-    """
-
-    def __init__(self, file: str | None, *, target: "ModelSpec", device: str, dtype: str, engine: str, attention: str):
-        self.target, self.machine = target, ""
-        if file is not None:
-            self.curve = load_curve(file)
-        else:
-            self.curve, self.machine = _measured(target, device, dtype, engine, attention)
-
-    @property
-    def label(self) -> str:
-        return f"{self.curve.label}, {self.curve.date}{self.machine}"
-
-    def __call__(self, n_nodes: int, context: int) -> float:
-        return self.curve.seconds(n_nodes, context)
-
-
-MACHINE = ("cpu", "cores", "threads")  # of a curve's versions: what times on a CPU depend on
-
-
-def _measured(target: "ModelSpec", device: str, dtype: str, engine: str, attention: str) -> tuple[CostCurve, str]:
-    """The curve, and a remark when it is another machine's."""
-    from benchmarks.environment import describe  # imported late: a curve from a file needs no torch
-    from benchmarks.models import resolve_device, resolve_dtype
-
-    at = resolve_device(device)
-    here = describe(at)
-    by_itself = "eager" if attention != "grouped" else "fused" if at == "cpu" else "graph"
-    wanted = {
-        "model": target.name,
-        "device": here["device"],
-        "dtype": resolve_dtype(target, at, dtype),
-        "engine": by_itself if engine == "auto" else engine,
-        "attention": attention,
-    }
-    found = []
-    for file in sorted(FOLDER.glob("*.json")):
-        with suppress(UserError):  # no curve, or one of another version: somebody else's business
-            curve = load_curve(file)
-            if curve.kind == "measured" and all(getattr(curve, key) == value for key, value in wanted.items()):
-                found.append((all(curve.versions.get(key) == here[key] for key in MACHINE) or at != "cpu", curve))
-    if not found:
-        raise UserError(
-            f"no verify-cost curve of {', '.join(f'{k} {v}' for k, v in wanted.items())} in {FOLDER}; measure it once "
-            f"with `python scripts/measure_cost.py model={target.name}` (minutes), or name one with cost_curve=FILE"
-        )
-    is_here, curve = max(found, key=lambda pair: pair[0])
-    versions = ", ".join(f"{key} {curve.versions.get(key)}" for key in MACHINE)
-    return curve, "" if is_here else f", measured on another machine ({versions}): measure this one"

@@ -73,8 +73,9 @@ class Watched:
 def test_sizes_take_turns_within_each_repeat_and_none_always_goes_first():
     lm = Watched()
     measure(lm, SIZES, (5,), repeats=4, top_k=0, **LABEL)
-    n_kinds = 2 * len(SIZES)
-    rounds = [lm.scored[i : i + n_kinds] for i in range(0, len(lm.scored), n_kinds)]
+    assert lm.scored[::2] == lm.scored[1::2]  # each is timed behind one of its own size
+    n_kinds, timed = 2 * len(SIZES), lm.scored[1::2]
+    rounds = [timed[i : i + n_kinds] for i in range(0, len(timed), n_kinds)]
     assert len(rounds) == 4 + cost.WARM_UP_ROUNDS
     for one in rounds:
         assert sorted(one) == sorted(rounds[0])

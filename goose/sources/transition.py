@@ -37,8 +37,12 @@ class Rows:
         return len(self._ids) - self.n
 
     def append(self, ids: np.ndarray, scores: np.ndarray) -> range:
-        """Where the rows are now. They may be narrower than K."""
+        """Where the rows are now. They may be narrower than K, or wider."""
         first, self.n = self.n, self.n + len(ids)
+        if ids.shape[1] > self._ids.shape[1]:
+            n_more = ids.shape[1] - self._ids.shape[1]
+            self._ids = np.pad(self._ids, ((0, 0), (0, n_more)), constant_values=_NO_ID)
+            self._scores = np.pad(self._scores, ((0, 0), (0, n_more)))
         if self.n > len(self._ids):
             n_more = max(len(self._ids), self.n - len(self._ids))
             self._ids = np.concatenate([self._ids, np.empty((n_more, self._ids.shape[1]), self._ids.dtype)])
@@ -172,7 +176,7 @@ class AdjacencyTable:
                     places = np.searchsorted(live, np.fromiter(tier.values(), dtype=np.int64, count=len(tier)))
                     tier.update(zip(tier, places.tolist(), strict=True))
                 self._rows.keep(live)
-        return self._rows.append(ids[:, : self.top_k], scores[:, : self.top_k])
+        return self._rows.append(ids, scores)
 
 
 class TrigramTable(AdjacencyTable):
@@ -210,4 +214,4 @@ class TrigramTable(AdjacencyTable):
         return np.searchsorted(self.edges, scores, side="right")
 
     def _append(self, ids: np.ndarray, scores: np.ndarray) -> range:
-        return super()._append(ids, self.levels(scores))
+        return super()._append(ids[:, : self.top_k], self.levels(scores[:, : self.top_k]))
