@@ -90,7 +90,7 @@ class Evidence:
         self,
         top_k: int = 10,
         state: str = "cold",
-        n_harvested: int | None = 64,
+        n_harvested: int | None = 128,
         all_lengths: bool = True,
         joint: bool = True,
     ):
