@@ -46,8 +46,8 @@ RUNS ?= results/runs
 report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
 	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)
 
-paper-tables: setup  ## the paper's tables and figures from the runs below RUNS=results/runs, into results/
-	$(BIN)/python scripts/paper_tables.py $(RUNS)
+paper-tables: setup  ## the paper's tables from the runs below RUNS=results/runs, into results/tables
+	$(BIN)/python scripts/paper_tables.py $(RUNS) --only tables
 
-paper-figures: setup  ## the figures alone
+paper-figures: setup  ## the paper's figures, which take longer, into results/figures
 	$(BIN)/python scripts/paper_tables.py $(RUNS) --only figures
