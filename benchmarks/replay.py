@@ -13,7 +13,7 @@ from benchmarks import metrics
 from benchmarks.cost_curve import CostCurve
 from benchmarks.errors import UserError
 from benchmarks.recordings import Recording, recorded_next_tokens, refuse_learner
-from benchmarks.tables import CellTable, number
+from benchmarks.tables import CellTable, number, projected_note
 from goose.engine.decode import Drafter, Prefill
 from goose.engine.verify import Scored, walk
 
@@ -91,7 +91,7 @@ def replay_table(
     if curve is not None:
         for row, turns in zip(methods, lines.values(), strict=True):
             row["projected"] = number(metrics.projected_speed_up(turns, curve.seconds), 2, "x")
-        conditions = f"{conditions}\nprojected: speed-up by the {curve.label}, drafting for free"
+        conditions += projected_note(curve)
     groups = dict.fromkeys((line["dataset"], line["category"]) for line in next(iter(lines.values())))
     by_group = [_group_row(group, lines) for group in sorted(groups)]
     return CellTable({"all turns": methods, "MAL by dataset and category": by_group}, conditions, [], [])

@@ -72,13 +72,18 @@ def cell_table(
     }
     conditions = _conditions(header, lines, turns)
     if curve is not None:
-        conditions += f"\nprojected: speed-up by the {curve.label}, drafting for free"
+        conditions += projected_note(curve)
     for method, drafter in header["methods"].items():
         if isinstance(drafter, dict) and drafter.get("_target_") == ORACLE:
             conditions += f"\n{method} is told the answer and drafts twice: its MAL is a bound, its time means nothing"
     for method, label in header.get("sized_by", {}).items():
         conditions += f"\ntrees of {method} are sized by the {label}"
     return CellTable(blocks, conditions, notices, problems)
+
+
+def projected_note(curve: CostCurve) -> str:
+    """The line of the conditions that says what the column `projected` is."""
+    return f"\nprojected: speed-up by the {curve.label}, drafting for free"
 
 
 def _speed_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:

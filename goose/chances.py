@@ -48,23 +48,26 @@ class Chances:
     """
 
     def __init__(self, calibration: str = "online", strength: float = 20.0, prior_file: str | None = None):
+        prior = face_value() if calibration == "none" else read_prior(str(prior_file or PRIOR_FILE))
+        self._start(prior, calibration, strength)
+
+    @classmethod
+    def of_prior(cls, prior: np.ndarray, calibration: str = "online", strength: float = 20.0) -> "Chances":
+        """Chances over a prior that is in no file: float[N_CELLS]. Reads none, so that a new one can be learnt."""
+        chances = cls.__new__(cls)
+        chances._start(np.asarray(prior, dtype=np.float64), calibration, strength)
+        return chances
+
+    def _start(self, prior: np.ndarray, calibration: str, strength: float) -> None:
         if calibration not in CALIBRATIONS:
             raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {calibration!r}")
         if not strength > 0:
             raise ValueError(f"strength must be above 0, got {strength!r}")
+        if prior.shape != (N_CELLS,):
+            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {prior.shape}")
         self.calibration, self.strength = calibration, strength
-        self._prior = (face_value() if calibration == "none" else read_prior(str(prior_file or PRIOR_FILE))).tolist()
+        self._prior: list[float] = prior.tolist()
         self.reset()
-
-    @staticmethod
-    def of_prior(prior: np.ndarray, calibration: str = "online", strength: float = 20.0) -> "Chances":
-        """Chances over a prior that is in no file: float[N_CELLS]."""
-        if np.shape(prior) != (N_CELLS,):
-            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {np.shape(prior)}")
-        chances = Chances(calibration, strength)
-        chances._prior = np.asarray(prior, dtype=np.float64).tolist()
-        chances.reset()
-        return chances
 
     def reset(self) -> None:
         self.of: list[float] = list(self._prior)  # cell -> chance

@@ -77,6 +77,12 @@ def test_the_prior_that_comes_along_says_where_it_is_from():
     assert record["held_out"]["fit to the other prompts"]["ece"] < record["held_out"]["face value"]["ece"]
 
 
+def test_a_prior_that_is_given_needs_no_file(monkeypatch):
+    """Or no prior could be learnt once the evidence is laid out otherwise than in the file that comes along."""
+    monkeypatch.setattr("goose.chances.PRIOR_FILE", PRIOR_FILE.with_name("absent.json"))
+    assert Chances.of_prior(HALF).of[0] == 0.5
+
+
 def test_likelier_scores_have_likelier_chances():
     prior = read_prior(str(PRIOR_FILE))
     row = prior[TRIGRAM * TIER : TRIGRAM * TIER + 15]

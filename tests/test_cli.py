@@ -6,7 +6,6 @@ Whole processes where a process matters (killing, exit status); the rest runs th
 import json
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -14,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import REPO, run_here
 
 from benchmarks.records import RunFolder
 
-REPO = Path(__file__).parents[1]
 METHODS = ["ar", "pld", "goose", "iso3", "goose_elastic"]
 CELL = ["model=tiny", f"compare=[{','.join(METHODS)}]", "limit=8", "max_new_tokens=16"]
 COLUMNS = ("context", "emitted", "path", "tokens", "parents", "sources")
@@ -32,17 +31,6 @@ def started(*overrides: str, cwd: Path = REPO) -> subprocess.Popen:
 def finished(process: subprocess.Popen) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
-
-
-def run_here(monkeypatch, capsys, *overrides: str) -> tuple[int, str, str]:
-    """The same, without a process of its own: exit status, stdout, stderr."""
-    monkeypatch.setattr(sys, "argv", ["run.py", *overrides])
-    status = 0
-    try:
-        runpy.run_path(str(REPO / "run.py"), run_name="__main__")
-    except SystemExit as stop:
-        status = stop.code
-    return status, *capsys.readouterr()
 
 
 def listing(folder: Path) -> set[str]:

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_line import REPO, run_here
 
 from benchmarks import cell, grid, records
 from benchmarks.errors import UserError
@@ -19,7 +19,6 @@ from benchmarks.grid import COMPLETE, FAILED, INTERRUPTED, PROBLEMS, Outcome
 from benchmarks.records import RunFolder
 from tiny_sets import mbpp
 
-REPO = Path(__file__).parents[1]
 SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None}
 METHODS = {"ar": {"_target_": "x"}, "goose": {"_target_": "y", "rho": 0.5}}
 COLUMNS = ("context", "emitted", "path", "tokens", "parents", "sources")
@@ -123,17 +122,6 @@ def test_an_unwritable_place_is_named(tmp_path):
 
 
 # From the command line
-
-
-def run_here(monkeypatch, capsys, *overrides: str) -> tuple[int, str, str]:
-    """Exit status, stdout, stderr of run.py, in this process."""
-    monkeypatch.setattr(sys, "argv", ["run.py", *overrides])
-    status = 0
-    try:
-        runpy.run_path(str(REPO / "run.py"), run_name="__main__")
-    except SystemExit as stop:
-        status = stop.code
-    return status, *capsys.readouterr()
 
 
 @pytest.fixture

@@ -104,10 +104,7 @@ class Evidence:
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         ids, scores = prefill.top_k(self.top_k, self.n_harvested)
-        if self.state == "cold":
-            self.table.reset()
-        n, padded = len(ids), [None, None, *prompt_ids]
-        self.table.learn(prompt_ids[-n:], padded[-n - 1 : -1], ids, scores, padded[-n - 2 : -2])
+        self.table.begin(prompt_ids, lambda _: (ids, scores))
         self._defer(ids[-1], scores[-1], prefill.first_token)
         if self.state == "cold":
             self.index = SuffixIndex(HORIZON)

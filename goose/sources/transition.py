@@ -97,13 +97,13 @@ class AdjacencyTable:
         self._trigrams: dict[int, int] = {}
 
     def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
-        """A new request; `prompt_top_k(K)` gives ids and scores [L, K] of the prompt's rows."""
+        """A new request; `prompt_top_k(K)` gives ids and scores [n, K] of the prompt's rows, all or the n last."""
         if self.state == "cold":
             self.reset()
         if self.prefill_harvest:
             ids, scores = prompt_top_k(self.top_k)
-            before = [None, None, *prompt_ids]
-            self.learn(prompt_ids, before[1:-1], ids, scores, before[:-2])
+            n, before = len(ids), [None, None, *prompt_ids]
+            self.learn(prompt_ids[-n:], before[-n - 1 : -1], ids, scores, before[-n - 2 : -2])
 
     def learn(
         self,
