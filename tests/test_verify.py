@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from goose.engine.tree import ADJACENCY, DraftTree, single_node
-from goose.engine.verify import NonFiniteLogits, Sampling, Scored, Verdict, fetch, next_tokens, top_k_rows, walk
+from goose.engine.verify import (
+    NonFiniteLogits,
+    Sampling,
+    Scored,
+    Verdict,
+    chunk_maxima,
+    fetch,
+    next_tokens,
+    top_k_rows,
+    walk,
+)
 from toy import TREEC, random_tree
 
 GREEDY = Sampling()
@@ -35,14 +45,21 @@ def test_greedy_takes_the_first_of_the_largest():
     assert next_tokens(logits, np.array([4, 5, 5]), GREEDY).tolist() == [1, 0, 2]
 
 
+@pytest.mark.parametrize("n_vocab", [1000, 64, 64 * 16, 64 * 50])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_ties_are_read_alike_alone_and_in_a_batch(dtype):
+def test_ties_are_read_alike_alone_in_a_batch_and_by_chunks(dtype, n_vocab):
     """Half precision ties often; a row's token must not depend on the rows around it, and equals argmax."""
-    logits = (random_logits(60, 1000) * 2).round().to(dtype)
+    logits = (random_logits(60, n_vocab) * 2).round().to(dtype)
     together = next_tokens(logits, np.arange(60), GREEDY).tolist()
     assert together == logits.argmax(-1).tolist()
-    assert together == [next_tokens(logits[i : i + 1], np.array([i]), GREEDY).item() for i in range(60)]
-    assert next_tokens(torch.zeros(3, 500, dtype=dtype), np.arange(3), GREEDY).tolist() == [0, 0, 0]
+    assert together == next_tokens(logits, np.arange(60), GREEDY, chunk_maxima(logits)).tolist()
+    for i in range(60):
+        row = logits[i : i + 1]
+        assert [together[i]] == next_tokens(row, np.array([i]), GREEDY).tolist()
+        assert [together[i]] == next_tokens(row, np.array([i]), GREEDY, chunk_maxima(row)).tolist()
+    equal = torch.zeros(3, n_vocab, dtype=dtype)
+    for maxima in (None, chunk_maxima(equal)):
+        assert next_tokens(equal, np.arange(3), GREEDY, maxima).tolist() == [0, 0, 0]
 
 
 def test_a_draw_depends_on_seed_and_position_alone():
@@ -114,28 +131,48 @@ def test_the_first_two_emitted_tokens_have_the_targets_distribution_under_any_si
     assert chi_square(counts.ravel(), joint) < 36.2  # 14: 16 pairs, one impossible, one constraint
 
 
-# --- top_k_rows: 300 columns take torch's way, the others go by chunks of 128
+# --- top_k_rows: by chunks of 64 where they divide V and are more than 2 K, else torch's way
+
+
+def by_both_ways(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """top_k_rows by chunks, after it was seen to find the scores that torch's way finds."""
+    ids, scores = top_k_rows(logits, k, chunk_maxima(logits))
+    assert torch.equal(scores, top_k_rows(logits, k)[1])
+    return ids, scores
+
+
+@pytest.mark.parametrize("n_vocab", [64, 64 * 21, 32_000])
+def test_chunk_maxima_are_the_maxima_of_64_logits(n_vocab):
+    logits = random_logits(3, n_vocab)
+    maxima = chunk_maxima(logits)
+    assert maxima.tolist() == [[max(row[i : i + 64]) for i in range(0, n_vocab, 64)] for row in logits.tolist()]
+    assert chunk_maxima(random_logits(3, n_vocab + 1)) is None
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-@pytest.mark.parametrize("n_vocab", [300, 128 * 21, 128 * 21 + 1, 128 * 40 + 127, 32_000])
+@pytest.mark.parametrize("n_vocab", [300, 64 * 4, 64 * 21, 64 * 21 + 1, 64 * 40 + 63, 32_000])
 def test_top_k_equals_torch_topk(n_vocab, k):
     logits = random_logits(5, n_vocab)
-    logits[4, -1] = 50.0  # the best token may lie behind the last whole chunk
+    logits[4, -1] = 50.0  # the best token may lie in or behind the last whole chunk
     values, expected = logits.topk(k, dim=-1)
-    ids, scores = top_k_rows(logits, k)
+    ids, scores = by_both_ways(logits, k)
     assert ids.tolist() == expected.tolist()
     assert torch.equal(scores, in_half(values.softmax(-1)))
     assert (ids.dtype, scores.dtype) == (torch.int64, torch.float32)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 4000), st.integers(0, 3))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 12),
+    st.integers(1, 4000) | st.integers(1, 60).map(lambda n: 64 * n),
+    st.integers(0, 3),
+)
 def test_top_k_has_torchs_values_and_distinct_ids_even_where_logits_tie(seed, k, n_vocab, n_levels):
     """Rounded to few levels and partly -inf: the ids may differ from torch's, the values at them may not."""
     logits = (random_logits(3, n_vocab, seed) * n_levels).round()
     logits[0, 1::3] = -INF
-    ids, scores = top_k_rows(logits, k)
+    ids, scores = by_both_ways(logits, k)
     kept = min(k, n_vocab)
     assert ids.shape == scores.shape == (3, kept)
     assert torch.equal(logits.gather(1, ids), logits.topk(kept, dim=-1).values)
@@ -143,9 +180,9 @@ def test_top_k_has_torchs_values_and_distinct_ids_even_where_logits_tie(seed, k,
     assert torch.equal(scores, in_half(logits.gather(1, ids).softmax(-1)))
 
 
-@pytest.mark.parametrize("n_vocab", [100, 128 * 30 + 5])
+@pytest.mark.parametrize("n_vocab", [100, 64 * 60, 64 * 60 + 5])
 def test_all_equal_logits_give_distinct_valid_ids_and_equal_scores(n_vocab):
-    ids, scores = top_k_rows(torch.zeros(2, n_vocab), 10)
+    ids, scores = by_both_ways(torch.zeros(2, n_vocab), 10)
     assert all(len(set(row)) == 10 and min(row) >= 0 and max(row) < n_vocab for row in ids.tolist())
     assert torch.equal(scores, in_half(torch.full((2, 10), 0.1)))
 
@@ -153,7 +190,7 @@ def test_all_equal_logits_give_distinct_valid_ids_and_equal_scores(n_vocab):
 def test_fewer_finite_entries_than_k_give_zero_scores_not_nan():
     logits = torch.full((1, 128 * 30), -INF)
     logits[0, [7, 3000]] = torch.tensor([1.0, 2.0])
-    ids, scores = top_k_rows(logits, 5)
+    ids, scores = by_both_ways(logits, 5)
     assert ids[0, :2].tolist() == [3000, 7]
     assert len(set(ids[0].tolist())) == 5
     assert scores[0, 2:].tolist() == [0, 0, 0]
@@ -161,23 +198,24 @@ def test_fewer_finite_entries_than_k_give_zero_scores_not_nan():
 
 
 def test_half_precision_logits_are_scored_in_single_before_they_are_rounded():
-    logits = random_logits(2, 4000).bfloat16()
-    ids, scores = top_k_rows(logits, 4)
+    logits = random_logits(2, 64 * 60).bfloat16()
+    ids, scores = by_both_ways(logits, 4)
     assert torch.equal(scores, in_half(logits.gather(1, ids).float().softmax(-1)))
 
 
 # --- fetch
 
 
+@pytest.mark.parametrize("n_vocab", [30, 64 * 20])
 @pytest.mark.parametrize("k", [0, 1, 7, 40])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.2, 5)], ids=["greedy", "sampled"])
-def test_fetch_brings_back_what_the_parts_say(k, sampling):
+def test_fetch_brings_back_what_the_parts_say(k, sampling, n_vocab):
     """Ids, and scores bit for bit, through the one packed block; K beyond the vocabulary gives all of it."""
-    logits, positions = random_logits(6, 30), np.array([4, 5, 5, 6, 6, 7])
+    logits, positions = random_logits(6, n_vocab), np.array([4, 5, 5, 6, 6, 7])
     scored = fetch(logits, positions, sampling, k)
     assert scored.next_tokens == next_tokens(logits, positions, sampling).tolist()
-    assert (scored.top_ids.shape, scored.top_ids.dtype) == ((6, min(k, 30)), np.int64)
-    assert (scored.top_scores.shape, scored.top_scores.dtype) == ((6, min(k, 30)), np.float32)
+    assert (scored.top_ids.shape, scored.top_ids.dtype) == ((6, min(k, n_vocab)), np.int64)
+    assert (scored.top_scores.shape, scored.top_scores.dtype) == ((6, min(k, n_vocab)), np.float32)
     if k:
         ids, scores = top_k_rows(logits, k)
         assert scored.top_ids.tolist() == ids.tolist()
@@ -188,10 +226,13 @@ def test_fetch_brings_back_what_the_parts_say(k, sampling):
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 2)], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("k", [0, 3])
-@pytest.mark.parametrize("entries", [[NAN], [INF], [NAN, INF], [-INF] * 8], ids=str)
-def test_non_finite_logits_are_an_error_that_names_the_row(entries, k, sampling):
+@pytest.mark.parametrize("n_vocab", [8, 64 * 8])
+@pytest.mark.parametrize("entries", [[NAN], [INF], [NAN, INF], [-INF]], ids=str)
+def test_non_finite_logits_are_an_error_that_names_the_row(entries, n_vocab, k, sampling):
     """Case 14: NaN would be read as a token, and a draft made from the same logits would agree."""
-    logits = random_logits(4, 8)
+    logits = random_logits(4, n_vocab)
+    if entries == [-INF]:
+        entries = entries * n_vocab  # a row of nothing else
     logits[2, : len(entries)] = torch.tensor(entries)
     with pytest.raises(NonFiniteLogits, match=r"non-finite logits after position 11 \(row 2 of the forward\)"):
         fetch(logits, np.array([10, 11, 12, 13]), sampling, k)

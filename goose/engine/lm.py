@@ -16,7 +16,7 @@ from goose.engine.cache import TreeCache
 from goose.engine.fused import StandIns, obstacle
 from goose.engine.graph import NODE_BUCKETS, StaticForward, bucket, length_bucket
 from goose.engine.tree import ROOT, DraftTree, chain
-from goose.engine.verify import top_k_rows
+from goose.engine.verify import chunk_maxima, top_k_rows
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ATTENTIONS = ("grouped", "sdpa", "eager")
@@ -178,7 +178,8 @@ class TreeLM:
         """
         if self._prompt_hidden is None:
             raise RuntimeError("prompt rows are only kept until the first tree is scored; call prefill first")
-        pieces = [top_k_rows(self._head(rows), k) for rows in self._prompt_hidden[-(n_last or 0) :].split(_PROMPT_ROWS)]
+        logits = map(self._head, self._prompt_hidden[-(n_last or 0) :].split(_PROMPT_ROWS))
+        pieces = [top_k_rows(rows, k, chunk_maxima(rows)) for rows in logits]
         ids, scores = (torch.cat(column).cpu().numpy() for column in zip(*pieces, strict=True))
         return ids, scores
 

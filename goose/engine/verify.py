@@ -49,13 +49,20 @@ class Verdict:
     bonus: int
 
 
-def next_tokens(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling) -> torch.Tensor:
+def next_tokens(
+    logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, maxima: torch.Tensor | None = None
+) -> torch.Tensor:
     """int64[n]: the target's token at each of `positions` (int64[n], absolute), from logits [n, V].
 
-    Noise depends on (seed, position) alone, so all nodes of a depth, and plain decoding, meet the same draw.
-    A row whose maximum is not finite gives -1 (NaN wins every maximum), so the check costs no transfer of its own.
+    Noise depends on (seed, position) alone, so all nodes of a depth, and plain decoding, meet the same draw. Of equal
+    logits the first wins. A row whose maximum is not finite gives -1 (NaN wins every maximum), so the check costs no
+    transfer of its own. `maxima`: chunk_maxima(logits), where they are at hand.
     """
-    best, ids = logits.max(dim=-1)
+    if maxima is None:
+        best, ids = logits.max(dim=-1)
+    else:
+        best, chunks = maxima.max(dim=-1)
+        ids = _in_chunks(logits)[torch.arange(len(logits)), chunks].argmax(dim=-1) + chunks * _CHUNK
     if sampling.temperature > 0.0:
         for position in np.unique(positions).tolist():
             rows = torch.from_numpy(np.flatnonzero(positions == position)).to(logits.device)
@@ -81,46 +88,50 @@ def _gumbel(n_vocab: int, seed: int, position: int, device: torch.device) -> tor
     return -torch.empty(n_vocab, device=device).exponential_(generator=generator).log()
 
 
-def top_k_rows(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+_CHUNK = 64
+
+
+def chunk_maxima(logits: torch.Tensor) -> torch.Tensor | None:
+    """[n, V / 64]: the maximum of every 64 logits; None off the CPU, or where V is no multiple, and torch's own serve.
+
+    The argmax lies in the first chunk of the greatest maximum and the K best in the K chunks of the greatest maxima:
+    one fast pass over the rows does for both.
+    """
+    if logits.device.type != "cpu" or logits.shape[-1] % _CHUNK:
+        return None
+    return _in_chunks(logits).amax(dim=-1)
+
+
+def _in_chunks(logits: torch.Tensor) -> torch.Tensor:
+    return logits.view(len(logits), -1, _CHUNK)
+
+
+def top_k_rows(logits: torch.Tensor, k: int, maxima: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(int64[n, K], float32[n, K]): the K best ids of each row, best first, and the softmax over those K alone.
 
     Scores are rounded to half precision, as GOOSE's reference keeps them in its unigram tier: its thresholds see it.
+    `maxima`: chunk_maxima(logits), where they are at hand.
     """
-    values, ids = _top_k(logits, min(k, logits.shape[-1]))
+    n, k = len(logits), min(k, logits.shape[-1])
+    if maxima is None or maxima.shape[-1] <= 2 * k:
+        values, ids = logits.topk(k, dim=-1)
+    else:
+        chunks = maxima.topk(k, dim=-1).indices  # [n, K]
+        candidates = _in_chunks(logits).gather(1, chunks[:, :, None].expand(n, k, _CHUNK)).view(n, k * _CHUNK)
+        values, places = candidates.topk(k, dim=-1)
+        ids = chunks.gather(1, places // _CHUNK) * _CHUNK + places % _CHUNK
     return ids, torch.softmax(values.float(), dim=-1).half().float()
-
-
-_CHUNK = 128
-
-
-def _top_k(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch.topk, on the CPU by way of chunk maxima: the K best lie in the K chunks with the largest maxima.
-
-    One pass over the row instead of a partial sort of it.
-    """
-    n, n_vocab = logits.shape
-    n_chunks = n_vocab // _CHUNK
-    if logits.device.type != "cpu" or n_chunks <= 2 * k:
-        return logits.topk(k, dim=-1)
-    body = logits[:, : n_chunks * _CHUNK].view(n, n_chunks, _CHUNK)
-    chunks = body.amax(dim=-1).topk(k, dim=-1).indices  # [n, K]
-    candidates = body.gather(1, chunks[:, :, None].expand(n, k, _CHUNK)).view(n, k * _CHUNK)
-    ids = (chunks[:, :, None] * _CHUNK + torch.arange(_CHUNK)).view(n, k * _CHUNK)
-    if n_chunks * _CHUNK < n_vocab:
-        candidates = torch.cat([candidates, logits[:, n_chunks * _CHUNK :]], dim=1)
-        ids = torch.cat([ids, torch.arange(n_chunks * _CHUNK, n_vocab).expand(n, -1)], dim=1)
-    values, order = candidates.topk(k, dim=-1)
-    return values, ids.gather(1, order)
 
 
 def fetch(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, top_k: int) -> Scored:
     """Everything the host needs of logits [n, V], in one device-to-host transfer. Raises NonFiniteLogits."""
-    tokens = next_tokens(logits, positions, sampling)
+    maxima = chunk_maxima(logits) if top_k else None  # torch's own argmax alone is as fast on a few rows
+    tokens = next_tokens(logits, positions, sampling, maxima)
     if top_k == 0:
         packed = tokens[:, None].cpu()
         scores = np.empty((len(tokens), 0), dtype=np.float32)
     else:
-        ids, k_scores = top_k_rows(logits, top_k)
+        ids, k_scores = top_k_rows(logits, top_k, maxima)
         # Ids and float32 bits share one int64 block: token | ids | scores.
         packed = torch.cat([tokens[:, None], ids, k_scores.view(torch.int32).long()], dim=1).cpu()
         scores = packed[:, 1 + ids.shape[1] :].to(torch.int32).view(torch.float32).numpy()
