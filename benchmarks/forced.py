@@ -44,7 +44,7 @@ class ForcedLM:
             raise ValueError("the prompt is not the recording's; make a ForcedLM for each recording")
         return self._forced(self._lm.prefill(ids, reserve), [self._text[self._n_prompt]])
 
-    def prompt_top_k(self, k: int, n_last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def prompt_top_k(self, k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Refused: what these weights say of the prompt is not what the recorded model said."""
         raise UserError("a recording holds no scores of the prompt; time drafters with top_k = 0")
 

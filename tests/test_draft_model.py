@@ -17,7 +17,7 @@ from toy import tiny_model
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]
 TARGET = tiny_model()
-NO_PREFILL = Prefill(0, frozenset(), lambda k: None)
+NO_PREFILL = Prefill(0, frozenset(), lambda k, _: None)
 
 
 def seeded(seed: int, **overrides) -> torch.nn.Module:

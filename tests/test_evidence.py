@@ -48,7 +48,12 @@ def begun(prompt: list[int], first: int, prompt_rows=None, **settings) -> Eviden
     """Evidence of a request whose prompt rows all say (90, 91), which occur nowhere else."""
     evidence = Evidence(2, **settings)
     ids, scores = prompt_rows or rows(*([[90, 91]] * len(prompt)))
-    evidence.begin(prompt, Prefill(first, frozenset(), lambda k, n: (ids[-(n or 0) :, :k], scores[-(n or 0) :, :k])))
+
+    def top_k(k, wanted):
+        wanted = slice(None) if wanted is None else wanted
+        return ids[wanted, :k], scores[wanted, :k]
+
+    evidence.begin(prompt, Prefill(first, frozenset(), top_k))
     return evidence
 
 
@@ -148,11 +153,13 @@ def test_the_longest_known_key_answers():
         assert found == ({} if tier == NO_ROW else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
 
 
-def test_the_prompts_last_rows_alone_are_harvested():
-    evidence = begun([5, 6, 7, 8], 9, n_harvested=2)
-    assert evidence.table.longest(5, 6, 7)[0] == TRIGRAM
+def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
+    evidence = begun([5, 6, 7, 8, 7], 9, n_harvested=2)
+    assert evidence.table.longest(7, 8, 7)[0] == TRIGRAM
+    assert evidence.table.longest(6, 7, 8)[0] == TRIGRAM
+    assert evidence.table.longest(5, 6, 7)[0] == UNIGRAM  # 7's first row is not, its last is
     assert evidence.table.longest(0, 5, 6)[0] == NO_ROW
-    assert begun([5, 6, 7, 8], 9, n_harvested=None).table.longest(0, 5, 6)[0] == BIGRAM
+    assert begun([5, 6, 7, 8, 7], 9, n_harvested=None).table.longest(5, 6, 7)[0] == TRIGRAM
     with pytest.raises(ValueError, match="n_harvested must be >= 1"):
         Evidence(n_harvested=0)
 

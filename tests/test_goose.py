@@ -240,7 +240,7 @@ def test_a_tree_does_not_teach_the_roots_own_bigram_and_a_plain_step_does(root, 
 def random_drafter(rng: np.random.Generator, context: list[int], **settings) -> GooseDrafter:
     """A drafter that was shown a random row of 10 of 12 tokens for every prompt position."""
 
-    def top_k(k):
+    def top_k(k, _):
         ids = np.stack([rng.permutation(12)[:k] for _ in context[:-1]])
         scores = rng.dirichlet(np.full(k, 0.5), len(ids)).astype(np.float32)
         return ids, -np.sort(-scores, axis=1)

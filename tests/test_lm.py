@@ -210,9 +210,10 @@ def test_prompt_top_k_equals_topk_of_a_plain_forward_and_a_softmax_over_those_al
     assert ids[:, 0].tolist() == expected[:, 0].tolist()
     assert np.abs(scores - values.softmax(-1).half().float().numpy()).max() < 1e-3  # one step of half precision at most
     assert [sorted(row) for row in ids[:50].tolist()] == [sorted(row) for row in expected[:50].tolist()]
-    last_ids, last_scores = started(models["qwen2"], prompt).prompt_top_k(k, 150)
-    assert (last_ids[:, 0] == ids[-150:, 0]).all()
-    assert np.abs(last_scores - scores[-150:]).max() < 1e-3
+    wanted = list(range(3, 300, 2))
+    some_ids, some_scores = started(models["qwen2"], prompt).prompt_top_k(k, wanted)
+    assert (some_ids[:, 0] == ids[wanted, 0]).all()
+    assert np.abs(some_scores - scores[wanted]).max() < 1e-3
 
 
 def test_prompt_rows_are_gone_once_a_tree_is_scored(models):

@@ -105,7 +105,7 @@ def test_the_root_is_filed_under_its_previous_token_when_that_is_given():
 def test_prefill_harvest_files_every_prompt_token_under_the_one_before():
     table = AdjacencyTable(top_k=2)
     asked = []
-    table.begin([5, 6, 5], lambda k: asked.append(k) or rows(10, 20, 30))
+    table.begin([5, 6, 5], lambda k, _: asked.append(k) or rows(10, 20, 30))
     assert asked == [2]
     assert table.successors(None, 5)[0] == [30, 31]
     assert table.successors(6, 5)[0] == [30, 31]
@@ -129,7 +129,7 @@ def test_cold_forgets_at_a_new_request_and_warm_keeps(state, kept):
 
 def test_a_warm_table_is_overwritten_by_the_new_prompt():
     table = learnt([5, 6], [1, 5], 10, 20, state="warm")
-    table.begin([1, 5], lambda k: rows(70, 80))
+    table.begin([1, 5], lambda k, _: rows(70, 80))
     assert table.successors(1, 5)[0] == [80, 81]
     assert table.successors(5, 6)[0] == [20, 21]
 
@@ -223,7 +223,7 @@ def test_a_tree_node_is_filed_under_its_parents_and_grandparents_tokens():
 
 def test_the_prompt_fills_the_trigram_tier():
     table = trigrams()
-    table.begin([5, 6, 7], lambda k: rows(10, 20, 30))
+    table.begin([5, 6, 7], lambda k, _: rows(10, 20, 30))
     assert table.longest(5, 6, 7)[:2] == (3, [30, 31])
     assert table.longest(4, 5, 6)[:2] == (2, [20, 21])
 

@@ -40,10 +40,10 @@ class StubLM:
         self.committed = list(ids)
         return self._next_logits(self.committed)[None]
 
-    def prompt_top_k(self, k: int, n_last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        wanted = range(len(self.committed))[-(n_last or 0) :]
-        rows = torch.stack([self._next_logits(self.committed[: i + 1]) for i in wanted])
-        values, ids = rows.topk(min(k, self.vocab_size), dim=-1)
+    def prompt_top_k(self, k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        wanted = range(len(self.committed)) if rows is None else rows
+        logits = torch.stack([self._next_logits(self.committed[: i + 1]) for i in wanted])
+        values, ids = logits.topk(min(k, self.vocab_size), dim=-1)
         return ids.numpy(), values.softmax(-1).numpy()
 
     def score(self, tree: DraftTree) -> torch.Tensor:

@@ -28,7 +28,7 @@ class Prefill:
 
     first_token: int  # the target's token after the prompt: the first root
     stop_ids: frozenset[int]
-    # K, n_last -> ids, scores [L, K] of the last n_last prompt rows (None: of all), made on demand
+    # K, rows -> ids, scores [n, K] of these rows of the prompt (None: of all), made on demand
     top_k: Callable[..., tuple[np.ndarray, np.ndarray]]
 
 

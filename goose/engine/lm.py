@@ -171,15 +171,15 @@ class TreeLM:
         return self._head(hidden[-1:])
 
     @torch.inference_mode()
-    def prompt_top_k(self, k: int, n_last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Top-k of every prompt row, or of the n_last last: int64[L, K] ids and float32[L, K] scores (top_k_rows).
+    def prompt_top_k(self, k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Top-k of the prompt's `rows`, of all by default: int64[n, K] ids and float32[n, K] scores (top_k_rows).
 
         To be asked for between prefill and the first score; the rows are scored now, in pieces.
         """
         if self._prompt_hidden is None:
             raise RuntimeError("prompt rows are only kept until the first tree is scored; call prefill first")
-        logits = map(self._head, self._prompt_hidden[-(n_last or 0) :].split(_PROMPT_ROWS))
-        pieces = [top_k_rows(rows, k, chunk_maxima(rows)) for rows in logits]
+        hidden = self._prompt_hidden if rows is None else self._prompt_hidden[torch.tensor(rows, device=self.device)]
+        pieces = [top_k_rows(part, k, chunk_maxima(part)) for part in map(self._head, hidden.split(_PROMPT_ROWS))]
         ids, scores = (torch.cat(column).cpu().numpy() for column in zip(*pieces, strict=True))
         return ids, scores
 

@@ -80,8 +80,8 @@ DraftRows = list[tuple[dict[int, int], list[int], list[int]]]  # a draft's nodes
 class Evidence:
     """top_k: entries kept of a row. state: cold forgets at every request, warm keeps what earlier requests taught.
 
-    n_harvested: prompt rows, the last ones, that fill the table before the first step; None for all. Each has to go
-    through the model's head, which on a CPU costs a long prompt more than its early rows bring.
+    n_harvested: prompt rows that fill the table before the first step, the last of each of the n last distinct tokens;
+    None for all. Each has to go through the model's head, which on a CPU costs a long prompt more than most bring.
     all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
     all sources say of it; else it is two cells, of which the likelier counts.
     """
@@ -90,7 +90,7 @@ class Evidence:
         self,
         top_k: int = 10,
         state: str = "cold",
-        n_harvested: int | None = 128,
+        n_harvested: int | None = 48,
         all_lengths: bool = True,
         joint: bool = True,
     ):
@@ -103,8 +103,12 @@ class Evidence:
         self._max_states = MAX_STATES if all_lengths else 1
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        ids, scores = prefill.top_k(self.top_k, self.n_harvested)
-        self.table.begin(prompt_ids, lambda _: (ids, scores))
+        rows = None
+        if self.n_harvested is not None:
+            last_row = {token: row for row, token in enumerate(prompt_ids)}
+            rows = sorted(last_row.values())[-self.n_harvested :]
+        ids, scores = prefill.top_k(self.top_k, rows)
+        self.table.begin(prompt_ids, lambda *_: (ids, scores), rows)
         self._defer(ids[-1], scores[-1], prefill.first_token)
         if self.state == "cold":
             self.index = SuffixIndex(HORIZON)

@@ -96,14 +96,15 @@ class AdjacencyTable:
         self._bigrams: dict[int, int] = {}  # (previous << BITS) + token -> row: no tuple is made a look-up
         self._trigrams: dict[int, int] = {}
 
-    def begin(self, prompt_ids: Sequence[int], prompt_top_k) -> None:
-        """A new request; `prompt_top_k(K)` gives ids and scores [n, K] of the prompt's rows, all or the n last."""
+    def begin(self, prompt_ids: Sequence[int], prompt_top_k, rows: Sequence[int] | None = None) -> None:
+        """A new request; `prompt_top_k(K, rows)` gives ids and scores [n, K] of the prompt's rows, None: of all."""
         if self.state == "cold":
             self.reset()
         if self.prefill_harvest:
-            ids, scores = prompt_top_k(self.top_k)
-            n, before = len(ids), [None, None, *prompt_ids]
-            self.learn(prompt_ids[-n:], before[-n - 1 : -1], ids, scores, before[-n - 2 : -2])
+            ids, scores = prompt_top_k(self.top_k, rows)
+            padded, places = [None, None, *prompt_ids], range(len(prompt_ids)) if rows is None else rows
+            before, previous, tokens = ([padded[place + i] for place in places] for i in range(3))
+            self.learn(tokens, previous, ids, scores, before)
 
     def learn(
         self,
