@@ -176,7 +176,9 @@ def test_a_second_request_is_drafted_like_a_fresh_drafters_first():
 
 def test_drafting_a_step_twice_gives_the_same_tree_and_one_expectation():
     drafter = GooseOptDrafter()
-    drafter.begin([5, 6, 5, 6], Prefill(5, frozenset(), lambda k, n: (np.full((4, k), 9), np.ones((4, k), np.float32))))
+    drafter.begin(
+        [5, 6, 5, 6], Prefill(5, frozenset(), lambda k, rows: (np.full((2, k), 9), np.ones((2, k), np.float32)))
+    )
     first, second = (drafter.draft([5, 6, 5, 6, 5], 8) for _ in range(2))
     assert first.tokens.tolist() == second.tokens.tolist()
     assert len(drafter.expected) == 1
