@@ -15,6 +15,7 @@ import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from benchmarks.alone import knowing
 from benchmarks.cost_curve import curve_of
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
@@ -178,6 +179,7 @@ def _run(
     n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
     warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
     n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
+    made = {name: knowing(make, lm, loaded.tokenizer) for name, make in made.items()}
     lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
     with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
         try:

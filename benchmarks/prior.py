@@ -44,6 +44,7 @@ def learn(
     lm,
     prompts: Sequence[Sequence[int]],
     on_prompt: Callable[[int, int], None] = lambda n_done, n_candidates: None,
+    alone: tuple[np.ndarray, np.ndarray] | None = None,  # rows of single tokens, as Evidence takes them
     **decoding,  # of goose.decode: max_new_tokens, stop_ids, node_budget
 ) -> tuple[dict, np.ndarray, np.ndarray]:
     """(fit_prior's model, cells int64[n], said bool[n]). `on_prompt` is told prompts and candidates so far."""
@@ -53,6 +54,8 @@ def learn(
     chances = Chances("none")
     for n_done, prompt in enumerate(prompts, start=1):
         log = CandidateLog(chances)
+        if alone:
+            log.know_alone(*alone)
         decode(lm, prompt, log, **decoding)
         cells += log.cells
         said += log.said

@@ -36,7 +36,7 @@ from goose.sources.evidence import (
 )
 
 PRIOR_FILE = Path(__file__).parent / "priors" / "smollm2.json"
-LAYOUT = 1  # of cells and features; a prior learnt under another number means something else
+LAYOUT = 2  # of cells and features; a prior learnt under another number means something else
 CALIBRATIONS = ("online", "prior", "none")
 EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "score": SCORE_EDGES}
 

@@ -83,6 +83,14 @@ class GooseOptDrafter:
         self._curves: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
         self._emitted = self._seconds = 0.0
 
+    @property
+    def n_alone(self) -> int:
+        return self.evidence.n_alone
+
+    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """Rows of single tokens, as Evidence wants them."""
+        self.evidence.know_alone(ids, scores)
+
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         self.evidence.begin(prompt_ids, prefill)
         if self.fill:

@@ -1,25 +1,29 @@
 """Learns goose_opt's prior chances: python scripts/learn_prior.py [--data-dir FOLDER] [--path FOLDER].
 
 Decodes prompts outside every measured set (GSM8K items from 1000 on, which only a run of the whole set measures; MBPP
-items outside its test split; chat requests made here), fits the logistic model of goose/chances.py to what the target
-said of every candidate, and writes it with its provenance. Every fourth prompt is held out first, to say how well the
-fit does on prompts it has not seen.
+items outside its test split; chat requests made here; functions and classes of Python's standard library), fits the
+logistic model of goose/chances.py to what the target said of every candidate, and writes it with its provenance. Every
+fourth prompt is held out first, to say how well the fit does on prompts it has not seen.
 """
 
 import argparse
 import json
+import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.alone import kept_rows
 from benchmarks.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.errors import UserError
+from benchmarks.library_code import library_classes, library_functions
 from benchmarks.models import ModelSpec, load_model, stop_ids
 from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
 from goose.chances import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
 from goose.engine.lm import TreeLM
+from goose.sources.evidence import Evidence
 
 
 def main() -> None:
@@ -27,8 +31,9 @@ def main() -> None:
     parser.add_argument("--name", default="smollm2", help="the model's name in the record")
     parser.add_argument("--path", help="a checkpoint folder; without it the embedded model")
     parser.add_argument("--data-dir", type=Path, help="a folder with gsm8k/test.jsonl and mbpp/mbpp.jsonl")
-    parser.add_argument("--prompts", type=int, default=25, help="of each of the four kinds")
+    parser.add_argument("--prompts", type=int, default=25, help="of each of the six kinds")
     parser.add_argument("--new-tokens", type=int, default=192, help="long enough for texts that repeat themselves")
+    parser.add_argument("--alone", type=int, default=16384, help="ids whose rows alone are known")
     parser.add_argument("--budget", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=PRIOR_FILE)
@@ -37,7 +42,9 @@ def main() -> None:
     if args.prompts < 1:
         raise UserError(f"--prompts must be at least 1 of each kind, got {args.prompts}")
 
-    chosen = choose(training_prompts(args.data_dir), args.prompts, args.seed)
+    library = {"function": library_functions(), "class": library_classes()}
+    code = [PromptText(origin, text) for origin, texts in library.items() for text in texts]
+    chosen = choose([*training_prompts(args.data_dir), *code], args.prompts, args.seed)
     loaded = load_model(ModelSpec(args.name, "embedded", path=args.path))
     lm = TreeLM(loaded.model)
     decoding = {
@@ -52,7 +59,8 @@ def main() -> None:
         print(f"{n} of {len(prompts)} prompts, {total} candidates", flush=True)
         last_of[n - 1] = total
 
-    model, cells, said = learn(lm, prompts, on_prompt, **decoding)
+    alone = kept_rows(lm, loaded.tokenizer, args.alone, Evidence().top_k)
+    model, cells, said = learn(lm, prompts, on_prompt, alone, **decoding)
     if args.keep:
         np.savez(args.keep, cells=cells, said=said, last_of=last_of)
     held = np.zeros(len(cells), dtype=bool)
@@ -74,7 +82,9 @@ def main() -> None:
             "candidates": len(cells),
             "said": int(said.sum()),
             **{key: value for key, value in decoding.items() if key != "stop_ids"},
+            "alone": args.alone,
             "seed": args.seed,
+            "python": platform.python_version(),
             "date": datetime.now(UTC).date().isoformat(),
         },
         "held_out": {"every": 4, **scores},

@@ -20,8 +20,15 @@ from benchmarks.models import ModelSpec, load_model
 from goose.drafter import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
+from goose.optimal import GooseOptDrafter
 
-DRAFTERS = {"goose": GooseDrafter, "opt_tree": OptTreeDrafter, "pld": PromptLookupDrafter, "suffix": SuffixDrafter}
+DRAFTERS = {
+    "goose": GooseDrafter,
+    "goose_opt_strict": GooseOptDrafter,
+    "opt_tree": OptTreeDrafter,
+    "pld": PromptLookupDrafter,
+    "suffix": SuffixDrafter,
+}
 MAX_NEW = 96
 
 

@@ -71,7 +71,7 @@ def test_no_two_cells_look_alike():
 def test_the_prior_that_comes_along_says_where_it_is_from():
     record = json.loads(PRIOR_FILE.read_text())
     learnt = record["learnt_from"]
-    assert set(learnt["prompts"]) == {"chat", "gsm8k", "mbpp", "mbpp_stub"}  # benchmarks/corpus.py: none is measured
+    assert set(learnt["prompts"]) == {"chat", "class", "function", "gsm8k", "mbpp", "mbpp_stub"}  # none is measured
     assert learnt["candidates"] > 10_000
     assert learnt["model"]["revision"]
     assert record["held_out"]["fit to the other prompts"]["ece"] < record["held_out"]["face value"]["ece"]

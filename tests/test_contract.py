@@ -24,6 +24,7 @@ from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling
 from goose.optimal import GooseOptDrafter
+from goose.sources.alone import rows_alone
 from goose.sources.context import ContextMatcher
 from goose.sources.draft_model import DraftModelFiller
 from goose.sources.evidence import Evidence
@@ -229,7 +230,10 @@ def sequoia_sized(size: str) -> SequoiaDrafter:
 
 
 def opt_evidence(**settings) -> GooseOptDrafter:
-    return GooseOptDrafter(Evidence(**settings))
+    drafter = GooseOptDrafter(Evidence(**settings))
+    if drafter.n_alone:
+        drafter.know_alone(*rows_alone(markov(), [1], drafter.n_alone, 10))
+    return drafter
 
 
 def opt_chances(**settings) -> GooseOptDrafter:
@@ -327,6 +331,7 @@ SWITCHES = [
     (Evidence, opt_evidence, "top_k", 10, 2, {}),
     (Evidence, opt_evidence, "state", "cold", "warm", {}),
     (Evidence, opt_evidence, "n_harvested", None, 2, {}),
+    (Evidence, opt_evidence, "n_alone", 0, 12, {}),
     (Evidence, opt_evidence, "all_lengths", True, False, {}),
     (Evidence, opt_evidence, "joint", True, False, {}),
     (Chances, opt_chances, "calibration", "online", "prior", {}),

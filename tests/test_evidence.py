@@ -10,6 +10,7 @@ from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree, single
 from goose.engine.verify import Scored, Verdict
 from goose.sources.evidence import (
     ABSENT,
+    ALONE,
     BIGRAM,
     DEFERRED,
     DRAFT,
@@ -22,7 +23,6 @@ from goose.sources.evidence import (
     N_CELLS,
     N_COUNTS,
     N_SHARES,
-    NO_ROW,
     SCORE_EDGES,
     SHARE_EDGES,
     TIER,
@@ -146,11 +146,11 @@ def test_the_longest_known_key_answers():
     evidence = begun([5, 6, 7, 8], 9)
     root = evidence.root([5, 6, 7, 8, 9])
     for (before, previous, token), tier in {
-        (5, 6, 7): TRIGRAM, (4, 6, 7): BIGRAM, (5, 4, 7): UNIGRAM, (5, 6, 4): NO_ROW,
+        (5, 6, 7): TRIGRAM, (4, 6, 7): BIGRAM, (5, 4, 7): UNIGRAM, (5, 6, 4): ALONE,
     }.items():  # fmt: skip
         place = root._replace(state=0, length=0, before=before, previous=previous, token=token)
         found = cells(evidence, place)
-        assert found == ({} if tier == NO_ROW else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
+        assert found == ({} if tier == ALONE else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
 
 
 def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
@@ -158,21 +158,37 @@ def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
     assert evidence.table.longest(7, 8, 7)[0] == TRIGRAM
     assert evidence.table.longest(6, 7, 8)[0] == TRIGRAM
     assert evidence.table.longest(5, 6, 7)[0] == UNIGRAM  # 7's first row is not, its last is
-    assert evidence.table.longest(0, 5, 6)[0] == NO_ROW
+    assert evidence.table.longest(0, 5, 6)[0] == ALONE
     assert begun([5, 6, 7, 8, 7], 9, n_harvested=None).table.longest(5, 6, 7)[0] == TRIGRAM
     with pytest.raises(ValueError, match="n_harvested must be >= 1"):
         Evidence(n_harvested=0)
 
 
+def test_a_token_that_was_never_met_has_its_row_alone():
+    evidence = Evidence(2, n_alone=7)
+    evidence.know_alone(*rows(*([[70 + token, 60 + token, 50] for token in range(7)])[:7]))
+    evidence.begin([5, 9], Prefill(9, frozenset(), lambda k, wanted: rows([90, 91], [90, 91])))
+    root = evidence.root([5, 9, 9])
+    nowhere = root._replace(state=0, length=0, before=1, previous=1)
+    assert cells(evidence, nowhere._replace(token=4)) == {74: (0, HIGH), 64: (0, LOW)}  # tier ALONE is the first
+    assert cells(evidence, nowhere._replace(token=7)) == {}  # its row alone is not known
+    assert cells(evidence, nowhere._replace(token=5)) == {90: (0, UNIGRAM * TIER + HIGH), 91: (0, UNIGRAM * TIER + LOW)}
+    assert source_of(HIGH) == ADJACENCY
+    evidence.begin([8, 9], Prefill(9, frozenset(), lambda k, wanted: rows([90, 91], [90, 91])))  # kept, cold as it is
+    assert cells(evidence, nowhere._replace(token=4)) == {74: (0, HIGH), 64: (0, LOW)}
+    with pytest.raises(ValueError, match="n_alone must be >= 0"):
+        Evidence(n_alone=-1)
+
+
 def test_at_the_root_what_was_not_said_is_deferred():
     evidence = begun([5, 6], 90)  # the last row said 90, the root; 91 was its other id
     root = evidence.root([5, 6, 90])
-    assert cells(evidence, root, is_root=True) == {91: (0, NO_ROW * TIER + DEFERRED + LOW)}
+    assert cells(evidence, root, is_root=True) == {91: (0, ALONE * TIER + DEFERRED + LOW)}
     assert cells(evidence, root, is_root=False) == {}
     tree = single_node(90)
     evidence.learn(tree, Verdict([0], 70), Scored([70], *rows([70, 71])))
     root = evidence.root([5, 6, 90, 70])
-    assert cells(evidence, root, is_root=True) == {71: (0, NO_ROW * TIER + DEFERRED + LOW)}
+    assert cells(evidence, root, is_root=True) == {71: (0, ALONE * TIER + DEFERRED + LOW)}
 
 
 def test_a_learnt_tree_fills_all_three_tiers():

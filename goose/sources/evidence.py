@@ -2,7 +2,8 @@
 
     context    the MAX_STATES longest matches of the node's own suffix with the context, of MIN_LENGTH tokens at least:
                what followed, how often, of how many (goose/sources/suffix_index.py)
-    adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram
+    adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram; of a
+               token that was never met, the row of the token alone (goose/sources/alone.py)
     deferred   at the root: the other ids of the row whose first became the root. What was not said now often is next
     draft      a draft model's row of the node, where a drafter has one
 
@@ -14,8 +15,8 @@ code, both small whole numbers; what chance a cell has is not known here (goose/
     adjacency code  tier · score level in the tier's row, or absent from it, or deferred at some level
 
 Sources: GOOSE, arXiv 2604.02047, section 4 (two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
-(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigram rows and deferred ids
-are ours.
+(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigram rows, rows alone and
+deferred ids are ours.
 """
 
 from bisect import bisect_right
@@ -28,7 +29,7 @@ from goose.engine.decode import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex
-from goose.sources.transition import TrigramTable
+from goose.sources.transition import Rows, TrigramTable
 
 HORIZON = 40  # longest match told from a longer one
 MIN_LENGTH = 2  # of a match; what one token says is the unigram tier's to say, and better
@@ -45,7 +46,7 @@ FIRST_MATCHED = 2 * N_LENGTHS  # context codes below it: no match names the toke
 N_CONTEXT = FIRST_MATCHED + (N_LENGTHS - 1) * N_SHARES * N_COUNTS
 ABSENT, DEFERRED = N_LEVELS, N_LEVELS + 1  # behind the levels of a tier
 TIER = 2 * N_LEVELS + 1  # adjacency codes a tier
-NO_ROW, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
+ALONE, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
 N_ADJACENCY = 5 * TIER
 N_CELLS = N_CONTEXT * N_ADJACENCY
 
@@ -82,6 +83,8 @@ class Evidence:
 
     n_harvested: prompt rows that fill the table before the first step, the last of each of the n last distinct tokens;
     None for all. Each has to go through the model's head, which on a CPU costs a long prompt more than most bring.
+    n_alone: of so many ids, the first, which byte-pair merges made first and texts hold most, the row of the token
+    alone is wanted: know_alone brings them, once for all requests.
     all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
     all sources say of it; else it is two cells, of which the likelier counts.
     """
@@ -91,16 +94,25 @@ class Evidence:
         top_k: int = 10,
         state: str = "cold",
         n_harvested: int | None = 48,
+        n_alone: int = 0,
         all_lengths: bool = True,
         joint: bool = True,
     ):
         if n_harvested is not None and n_harvested < 1:
             raise ValueError(f"n_harvested must be >= 1, or None for the whole prompt, got {n_harvested!r}")
-        self.n_harvested = n_harvested
+        if n_alone < 0:
+            raise ValueError(f"n_alone must be >= 0, got {n_alone!r}")
+        self.n_harvested, self.n_alone = n_harvested, n_alone
         self.table = TrigramTable(SCORE_EDGES, top_k, state)
         self.index = SuffixIndex(HORIZON)
         self.top_k, self.state, self.joint = self.table.top_k, state, joint
+        self._alone = Rows(self.top_k, np.int8)  # by token
         self._max_states = MAX_STATES if all_lengths else 1
+
+    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """The rows of the tokens 0 .. n - 1 alone (rows_alone): int64[n, K], float32[n, K]."""
+        self._alone = Rows(self.top_k, np.int8)
+        self._alone.append(ids[:, : self.top_k], self.table.levels(scores[:, : self.top_k]))
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         rows = None
@@ -139,6 +151,8 @@ class Evidence:
         state, length, before, previous, token, draft = place
         matched, unmatched = self._matched(state, length, is_root)
         tier, ids, levels = self.table.longest(before, previous, token)
+        if tier == ALONE and token < self._alone.n:
+            ids, levels = self._alone.get(token)
         rows = [(tier * TIER, ids, levels)]
         if draft:
             rows.insert(0, (DRAFT * TIER, *self._draft[draft - 1][1:]))

@@ -1,0 +1,63 @@
+"""The rows of single tokens (goose/sources/alone.py) of a cell's model, kept on disk: made once for each model.
+
+Drafters say by `n_alone` of how many ids they want them, and are given them by `know_alone`, outside every clock.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import Progress
+
+from benchmarks.embedded import cache_root
+from goose.engine.decode import Drafter
+from goose.engine.lm import TreeLM
+from goose.sources.alone import rows_alone
+
+_SAMPLES = 256  # numbers of each weight that tell one model from another
+
+
+def knowing(make: Callable[[], Drafter], lm: TreeLM, tokenizer) -> Callable[[], Drafter]:
+    """A maker of the same drafters that know what the model says of single tokens, where they want to."""
+    one = make()
+    if not getattr(one, "n_alone", 0):
+        return make
+    rows = kept_rows(lm, tokenizer, one.n_alone, one.top_k)
+
+    def made() -> Drafter:
+        drafter = make()
+        drafter.know_alone(*rows)
+        return drafter
+
+    return made
+
+
+def kept_rows(lm: TreeLM, tokenizer, n_ids: int, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """rows_alone's, from the cache where they are: int64[n, K] ids, float32[n, K] scores."""
+    line_end = list(tokenizer("\n")["input_ids"])
+    file = cache_root() / "alone" / f"{_fingerprint(lm, line_end, n_ids, top_k)}.npz"
+    with suppress(Exception), np.load(file) as kept:  # absent, or torn by a full disk: made anew
+        return kept["ids"], kept["scores"]
+    with Progress(transient=True) as progress:
+        task = progress.add_task("rows of single tokens, once for this model", total=min(n_ids, lm.vocab_size))
+        ids, scores = rows_alone(lm, line_end, n_ids, top_k, lambda n: progress.update(task, completed=n))
+    with suppress(OSError):  # a cache that cannot be written costs time, no more
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.stem}-{os.getpid()}.npz")
+        np.savez(temporary, ids=ids, scores=scores)
+        Path(temporary).replace(file)
+    return ids, scores
+
+
+def _fingerprint(lm: TreeLM, line_end: list[int], n_ids: int, top_k: int) -> str:
+    """Of the model's weights, whatever it is called, and of what is asked of it."""
+    digest = hashlib.blake2b(f"{lm.dtype} {line_end} {n_ids} {top_k}".encode(), digest_size=12)
+    for name, weight in lm.model.named_parameters():
+        flat = weight.detach().flatten()
+        some = flat[:: max(1, len(flat) // _SAMPLES)].to("cpu", torch.float32)
+        digest.update(f"{name} {list(weight.shape)} ".encode() + some.numpy().tobytes())
+    return digest.hexdigest()
