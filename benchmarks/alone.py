@@ -4,20 +4,21 @@ Drafters say by `n_alone` of how many ids they want them, and are given them by 
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import torch
 from rich.progress import Progress
 
 from benchmarks.embedded import cache_root
+from benchmarks.errors import UserError
 from goose.engine.decode import Drafter
 from goose.engine.lm import TreeLM
 from goose.sources.alone import rows_alone
 
+_RECIPE = 1  # of the rows: another one does not read what this one kept
 _SAMPLES = 256  # numbers of each weight that tell one model from another
 
 
@@ -38,26 +39,30 @@ def knowing(make: Callable[[], Drafter], lm: TreeLM, tokenizer) -> Callable[[], 
 
 def kept_rows(lm: TreeLM, tokenizer, n_ids: int, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """rows_alone's, from the cache where they are: int64[n, K] ids, float32[n, K] scores."""
-    line_end = list(tokenizer("\n")["input_ids"])
+    line_end = [token for token in tokenizer("\n")["input_ids"] if token != getattr(tokenizer, "eos_token_id", None)]
+    if not line_end:
+        raise UserError("the tokenizer drops a line's end, behind which rows of single tokens are asked; set n_alone=0")
     file = cache_root() / "alone" / f"{_fingerprint(lm, line_end, n_ids, top_k)}.npz"
-    with suppress(Exception), np.load(file) as kept:  # absent, or torn by a full disk: made anew
+    with suppress(Exception), np.load(file) as kept:  # absent or torn: made anew
         return kept["ids"], kept["scores"]
     with Progress(transient=True) as progress:
         task = progress.add_task("rows of single tokens, once for this model", total=min(n_ids, lm.vocab_size))
         ids, scores = rows_alone(lm, line_end, n_ids, top_k, lambda n: progress.update(task, completed=n))
     with suppress(OSError):  # a cache that cannot be written costs time, no more
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.stem}-{os.getpid()}.npz")
+        temporary = file.with_name(f".{file.stem}-{uuid4().hex}.npz")
         np.savez(temporary, ids=ids, scores=scores)
-        Path(temporary).replace(file)
+        temporary.replace(file)
     return ids, scores
 
 
 def _fingerprint(lm: TreeLM, line_end: list[int], n_ids: int, top_k: int) -> str:
     """Of the model's weights, whatever it is called, and of what is asked of it."""
-    digest = hashlib.blake2b(f"{lm.dtype} {line_end} {n_ids} {top_k}".encode(), digest_size=12)
+    config = lm.model.config
+    positions = getattr(config, "rope_parameters", None), getattr(config, "rms_norm_eps", None)  # in no weight
+    digest = hashlib.blake2b(f"{_RECIPE} {lm.dtype} {line_end} {n_ids} {top_k} {positions}".encode(), digest_size=12)
     for name, weight in lm.model.named_parameters():
         flat = weight.detach().flatten()
-        some = flat[:: max(1, len(flat) // _SAMPLES)].to("cpu", torch.float32)
+        some = flat[:: len(flat) // _SAMPLES | 1].to("cpu", torch.float32)  # odd: not one column of a matrix
         digest.update(f"{name} {list(weight.shape)} ".encode() + some.numpy().tobytes())
     return digest.hexdigest()

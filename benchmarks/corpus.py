@@ -38,7 +38,7 @@ _REQUESTS = (
 
 @dataclass(frozen=True)
 class PromptText:
-    origin: str  # gsm8k | mbpp | mbpp_stub | chat | humaneval
+    origin: str  # gsm8k | mbpp | mbpp_stub | chat | humaneval, or of scripts/learn_prior.py
     text: str
     is_chat: bool = False
 

@@ -14,7 +14,7 @@ FEWEST_METHODS = 3
 
 
 def library_functions() -> Iterator[str]:
-    """Signature and docstring of every documented function of a module, sorted by module."""
+    """Signature and docstring of documented functions of like length, sorted by module."""
     for lines, module in _modules():
         for node in module.body:
             text = _head(lines, node) if isinstance(node, ast.FunctionDef) else None
@@ -23,7 +23,7 @@ def library_functions() -> Iterator[str]:
 
 
 def library_classes() -> Iterator[str]:
-    """Every class with documented methods, its methods without their bodies."""
+    """Classes of like length with documented methods, those without their bodies and decorators."""
     for lines, module in _modules():
         for node in module.body:
             top = _head(lines, node) if isinstance(node, ast.ClassDef) else None

@@ -77,7 +77,7 @@ def _unscored(next_ids: list[int]) -> Scored:
     return Scored(next_ids, np.empty((n, 0), dtype=np.int64), np.empty((n, 0), dtype=np.float32))
 
 
-def _no_scores(k: int) -> tuple[np.ndarray, np.ndarray]:
+def _no_scores(k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
     raise UserError("a recording holds no scores of the prompt; a drafter with top_k = 0 must not ask for them")
 
 

@@ -10,16 +10,20 @@ from goose.engine.decode import Prefill
 from goose.engine.tree import NO_PARENT, DraftTree, TreeBuilder
 from goose.engine.verify import Scored, Verdict
 from goose.optimal import GooseOptDrafter
-from goose.sources.evidence import N_CELLS, source_of
+from goose.sources.evidence import N_CELLS, Evidence, source_of
 
 
 class OracleDrafter:
-    """A strict budget of B nodes. `tell` must come before every `begin`: the ids that the request will emit."""
+    """A strict budget of B nodes. `tell` must come before every `begin`: the ids that the request will emit.
+
+    evidence: the sources, those of goose_opt_strict but for single tokens' rows when None.
+    """
 
     overdraft = 0
 
-    def __init__(self) -> None:
-        self._honest = GooseOptDrafter()
+    def __init__(self, evidence: Evidence | None = None):
+        self._honest = GooseOptDrafter(evidence or Evidence(n_harvested=None))
+        self.n_alone, self.know_alone = self._honest.n_alone, self._honest.know_alone
         self.top_k = self._honest.top_k
         self._answer: list[int] | None = None
         self._any_chance = [1.0] * N_CELLS

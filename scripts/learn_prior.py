@@ -3,7 +3,7 @@
 Decodes prompts outside every measured set (GSM8K items from 1000 on, which only a run of the whole set measures; MBPP
 items outside its test split; chat requests made here; functions and classes of Python's standard library), fits the
 logistic model of goose/chances.py to what the target said of every candidate, and writes it with its provenance. Every
-fourth prompt is held out first, to say how well the fit does on prompts it has not seen.
+fourth prompt of a kind is held out first, to say how well the fit does on prompts it has not seen.
 """
 
 import argparse
@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PRIOR_FILE)
     parser.add_argument("--keep", type=Path, help="a .npz for the candidates themselves, to try other fits on")
     args = parser.parse_args()
+    if args.alone < 0:
+        raise UserError(f"--alone must be at least 0, got {args.alone}")
     if args.prompts < 1:
         raise UserError(f"--prompts must be at least 1 of each kind, got {args.prompts}")
 
@@ -59,13 +61,15 @@ def main() -> None:
         print(f"{n} of {len(prompts)} prompts, {total} candidates", flush=True)
         last_of[n - 1] = total
 
-    alone = kept_rows(lm, loaded.tokenizer, args.alone, Evidence().top_k)
+    alone = kept_rows(lm, loaded.tokenizer, args.alone, Evidence().top_k) if args.alone else None
     model, cells, said = learn(lm, prompts, on_prompt, alone, **decoding)
     if args.keep:
         np.savez(args.keep, cells=cells, said=said, last_of=last_of)
     held = np.zeros(len(cells), dtype=bool)
-    for i in range(3, len(prompts), 4):
-        held[last_of[i - 1] : last_of[i]] = True
+    n_kinds = len({prompt.origin for prompt in chosen})
+    for i in range(len(prompts)):
+        if i // n_kinds % 4 == 3:  # kinds come in turn: the fourth, the eighth, ... of every kind
+            held[last_of[i - 1] : last_of[i]] = True
     judged = prior_of(fit_prior(cells[~held], said[~held]))
     seen, truth = cells[held], said[held]
     scores = {

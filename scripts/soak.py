@@ -24,7 +24,7 @@ from goose.optimal import GooseOptDrafter
 
 DRAFTERS = {
     "goose": GooseDrafter,
-    "goose_opt_strict": GooseOptDrafter,
+    "goose_opt_sources": GooseOptDrafter,
     "opt_tree": OptTreeDrafter,
     "pld": PromptLookupDrafter,
     "suffix": SuffixDrafter,

@@ -52,6 +52,11 @@ def composed(*overrides: str):
         return hydra.compose("config", overrides=list(overrides))
 
 
+def test_the_oracle_has_the_sources_of_the_method_it_bounds():
+    oracle, strict = (composed(f"method={name}").method.drafter.evidence for name in ("oracle", "goose_opt_strict"))
+    assert oracle == strict
+
+
 def methods_of(*overrides: str) -> dict[str, dict]:
     """What a run with these overrides records and instantiates."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):

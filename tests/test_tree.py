@@ -147,7 +147,11 @@ def test_siblings_at_once_stop_at_the_budget_and_may_not_repeat():
     assert builder.add(1, 5, CONTEXT) == 3  # found like any other
     for parent, tokens in ((1, [6, 5]), (1, [6, 6]), (0, [4])):
         with pytest.raises(ValueError, match="distinct"):
-            TreeBuilder.add_siblings(grown([(0, 4, CONTEXT), (1, 5, CONTEXT)], 9), parent, tokens, ADJACENCY, [1, 1])
+            TreeBuilder.add_siblings(
+                grown([(0, 4, CONTEXT), (1, 5, CONTEXT)], 9), parent, tokens, ADJACENCY, [1] * len(tokens)
+            )
+    with pytest.raises(ValueError, match="every sibling has a score, got 2 tokens and 1 scores"):
+        builder.add_siblings(0, [1, 2], ADJACENCY, [0.5])
     with pytest.raises(IndexError, match="no node 4"):
         builder.add_siblings(4, [1], ADJACENCY, [1.0])
     assert builder.add_siblings(0, [7, 8], ADJACENCY, [0.5, 0.25]) == range(4, 5)

@@ -16,7 +16,7 @@ from goose.engine.cache import TreeCache
 from goose.engine.fused import StandIns, obstacle
 from goose.engine.graph import NODE_BUCKETS, StaticForward, bucket, length_bucket
 from goose.engine.tree import ROOT, DraftTree, chain
-from goose.engine.verify import chunk_maxima, top_k_rows
+from goose.engine.verify import top_k_rows
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ATTENTIONS = ("grouped", "sdpa", "eager")
@@ -178,8 +178,8 @@ class TreeLM:
         """
         if self._prompt_hidden is None:
             raise RuntimeError("prompt rows are only kept until the first tree is scored; call prefill first")
-        hidden = self._prompt_hidden if rows is None else self._prompt_hidden[torch.tensor(rows, device=self.device)]
-        pieces = [top_k_rows(part, k, chunk_maxima(part)) for part in map(self._head, hidden.split(_PROMPT_ROWS))]
+        hidden = self._prompt_hidden if rows is None else self._prompt_hidden[list(rows)]
+        pieces = [top_k_rows(part, k) for part in map(self._head, hidden.split(_PROMPT_ROWS))]
         ids, scores = (torch.cat(column).cpu().numpy() for column in zip(*pieces, strict=True))
         return ids, scores
 

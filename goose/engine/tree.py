@@ -141,11 +141,14 @@ class TreeBuilder:
     def add_siblings(self, parent: int, tokens: Sequence[int], source: int, scores: Sequence[float]) -> range:
         """Adds tokens side by side until the budget is spent; returns their node indices.
 
-        Cheaper a node than `add`, which merges. Raises ValueError when a token is twice among them or under the parent.
+        Cheaper a node than `add`, which merges. Raises ValueError, and the builder is spent, when a token is twice
+        among them or under the parent.
         """
         first = len(self.tokens)
         if not 0 <= parent < first:
             raise IndexError(f"no node {parent} to hang children on; the tree has {first}")
+        if len(scores) != len(tokens):
+            raise ValueError(f"every sibling has a score, got {len(tokens)} tokens and {len(scores)} scores")
         n = min(len(tokens), self.budget - first)
         nodes, tokens = range(first, first + n), tokens[:n]
         n_before, above = len(self._child_of), parent << 32

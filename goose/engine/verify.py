@@ -103,7 +103,8 @@ def chunk_maxima(logits: torch.Tensor) -> torch.Tensor | None:
 
 
 def _in_chunks(logits: torch.Tensor) -> torch.Tensor:
-    return logits.view(len(logits), -1, _CHUNK)
+    n, n_vocab = logits.shape
+    return logits.view(n, n_vocab // _CHUNK, _CHUNK)
 
 
 def top_k_rows(logits: torch.Tensor, k: int, maxima: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,12 +113,19 @@ def top_k_rows(logits: torch.Tensor, k: int, maxima: torch.Tensor | None = None)
     Scores are rounded to half precision, as GOOSE's reference keeps them in its unigram tier: its thresholds see it.
     `maxima`: chunk_maxima(logits), where they are at hand.
     """
-    n, k = len(logits), min(k, logits.shape[-1])
+    n, n_vocab = logits.shape
+    k, n_body = min(k, n_vocab), n_vocab - n_vocab % _CHUNK
+    body = logits[:, :n_body]
+    if maxima is None:
+        maxima = chunk_maxima(body)
     if maxima is None or maxima.shape[-1] <= 2 * k:
         values, ids = logits.topk(k, dim=-1)
     else:
         chunks = maxima.topk(k, dim=-1).indices  # [n, K]
-        candidates = _in_chunks(logits).gather(1, chunks[:, :, None].expand(n, k, _CHUNK)).view(n, k * _CHUNK)
+        candidates = _in_chunks(body).gather(1, chunks[:, :, None].expand(n, k, _CHUNK)).view(n, k * _CHUNK)
+        if n_body < n_vocab:
+            candidates = torch.cat([candidates, logits[:, n_body:]], dim=1)
+            chunks = torch.cat([chunks, chunks.new_full((n, 1), n_body // _CHUNK)], dim=1)
         values, places = candidates.topk(k, dim=-1)
         ids = chunks.gather(1, places // _CHUNK) * _CHUNK + places % _CHUNK
     return ids, torch.softmax(values.float(), dim=-1).half().float()

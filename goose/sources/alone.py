@@ -1,7 +1,7 @@
-"""What the target says of a token by itself: its row behind a line's end and nothing else.
+"""What the target says of a token by itself: its row behind two line ends and nothing else.
 
-For tokens that a request has not met, whose row no table can know. The rows depend on the model alone, so they are made
-once and serve every request; they hold nothing of any text, and the target is not trained for them.
+For tokens that a request has not met, whose row no table can know. The rows depend on the model and its line end alone,
+so they are made once and serve every request; they hold nothing of any text, and the target is not trained for them.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from goose.engine.tree import NO_PARENT, DraftTree
-from goose.engine.verify import chunk_maxima, top_k_rows
+from goose.engine.verify import top_k_rows
 
 _WIDTH = 255  # tokens a forward: siblings of one tree, none of which sees another
 
@@ -20,7 +20,8 @@ def rows_alone(
     """Rows of the ids 0 .. n_ids - 1 (at most the vocabulary): int64[n, K] ids, float32[n, K] scores (top_k_rows).
 
     lm: a TreeLM, whose sequence in flight is forgotten. line_end: ids of a line's end, the model's own beginning of a
-    text before it where it has one. on_rows is told how many rows are done.
+    text before it where it has one; its last id comes twice, committed and as the root of all. on_rows is told how many
+    rows are done.
     """
     n_ids = min(n_ids, lm.vocab_size)
     if n_ids < 1 or not line_end:
@@ -31,7 +32,7 @@ def rows_alone(
         tokens = range(first, min(first + _WIDTH, n_ids))
         tree = DraftTree.from_lists([line_end[-1], *tokens], [NO_PARENT] + [0] * len(tokens))
         logits = lm.score(tree)[1:]
-        parts.append([column.cpu().numpy() for column in top_k_rows(logits, top_k, chunk_maxima(logits))])
+        parts.append([column.cpu().numpy() for column in top_k_rows(logits, top_k)])
         on_rows(tokens.stop)
     ids, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
     return ids, scores

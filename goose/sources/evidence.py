@@ -83,8 +83,8 @@ class Evidence:
 
     n_harvested: prompt rows that fill the table before the first step, the last of each of the n last distinct tokens;
     None for all. Each has to go through the model's head, which on a CPU costs a long prompt more than most bring.
-    n_alone: of so many ids, the first, which byte-pair merges made first and texts hold most, the row of the token
-    alone is wanted: know_alone brings them, once for all requests.
+    n_alone: how many ids, from 0 on, whose rows alone are wanted (the first are those that texts hold most). They are
+    known once know_alone brought them, and then at every request.
     all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
     all sources say of it; else it is two cells, of which the likelier counts.
     """
