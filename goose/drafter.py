@@ -195,11 +195,15 @@ class GooseDrafter:
         if width <= 0:
             return
         ids, scores = self.table.successors(previous, builder.tokens[node])
-        for token in skip:
-            if token in ids:
-                at = ids.index(token)
-                del ids[at], scores[at]
-        self._add_scored(builder, node, ids[:width], scores[:width], frontier)
+        for token, score in zip(ids, scores, strict=True):
+            if width == 0 or score < self.min_score:
+                return
+            if token in skip:
+                continue
+            child = builder.add(node, token, ADJACENCY, score)
+            width -= 1
+            if builder.depths[child] < self.max_depth:
+                frontier.append((child, score))
 
     def _grow(self, builder: TreeBuilder, frontier: deque, total: int) -> None:
         """Breadth-first below the branches: width follows the score a branch was drafted at and narrows with depth."""
@@ -209,18 +213,13 @@ class GooseDrafter:
             depth = builder.depths[node]
             ids, scores = self.table.successors(builder.tokens[builder.parents[node]], builder.tokens[node])
             width = min(max(1, min(len(ids), ceil(remaining * score))), max(1, self.table.top_k // depth))
-            width = min(width, remaining)
-            remaining -= self._add_scored(builder, node, ids[:width], scores[:width], frontier)
-
-    def _add_scored(self, builder, node: int, ids: list[int], scores: list[float], frontier: deque) -> int:
-        """Adds those of the successors, best first, that score min_score at least; how many."""
-        if scores and scores[-1] < self.min_score:
-            n = next(i for i, score in enumerate(scores) if score < self.min_score)
-            ids, scores = ids[:n], scores[:n]
-        children = builder.add_siblings(node, ids, ADJACENCY, scores)
-        if builder.depths[node] + 1 < self.max_depth:
-            frontier.extend(zip(children, scores, strict=True))
-        return len(children)
+            for token, child_score in zip(ids[:width], scores[:width], strict=True):
+                if remaining <= 0 or child_score < self.min_score:
+                    break
+                child = builder.add(node, token, ADJACENCY, child_score)
+                remaining -= 1
+                if depth + 1 < self.max_depth:
+                    frontier.append((child, child_score))
 
 
 def spine_share(ema: float, tiers: Sequence[float]) -> float:

@@ -139,47 +139,6 @@ def test_chains_merge_along_their_common_start():
     assert builder.add_chain(0, [], CONTEXT) == []
 
 
-def test_siblings_at_once_stop_at_the_budget_and_may_not_repeat():
-    builder = TreeBuilder(9, 5)
-    builder.add(0, 4, CONTEXT)
-    assert builder.add_siblings(0, [], ADJACENCY, []) == range(2, 2)
-    assert builder.add_siblings(1, [4, 5], ADJACENCY, [0.5, 0.25]) == range(2, 4)
-    assert builder.add(1, 5, CONTEXT) == 3  # found like any other
-    for parent, tokens in ((1, [6, 5]), (1, [6, 6]), (0, [4])):
-        with pytest.raises(ValueError, match="distinct"):
-            TreeBuilder.add_siblings(
-                grown([(0, 4, CONTEXT), (1, 5, CONTEXT)], 9), parent, tokens, ADJACENCY, [1] * len(tokens)
-            )
-    with pytest.raises(ValueError, match="every sibling has a score, got 2 tokens and 1 scores"):
-        builder.add_siblings(0, [1, 2], ADJACENCY, [0.5])
-    with pytest.raises(IndexError, match="no node 4"):
-        builder.add_siblings(4, [1], ADJACENCY, [1.0])
-    assert builder.add_siblings(0, [7, 8], ADJACENCY, [0.5, 0.25]) == range(4, 5)
-    assert builder.add_siblings(0, [8], ADJACENCY, [0.25]) == range(5, 5)
-    tree = builder.build()
-    assert (tree.tokens.tolist(), tree.parents.tolist()) == ([9, 4, 4, 5, 7], [-1, 0, 1, 1, 0])
-    assert tree.scores.tolist() == [1, 1, 0.5, 0.25, 0.5]
-    assert builder.depths == [0, 1, 2, 2, 1]
-
-
-@many
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.lists(st.integers(0, 50), max_size=9, unique=True)), max_size=30))
-def test_siblings_at_once_equal_one_after_the_other(plan):
-    fast, slow, parents = TreeBuilder(9, 60), TreeBuilder(9, 60), set()
-    for where, tokens in plan:
-        parent = where % slow.n_nodes
-        if parent in parents:
-            continue
-        parents.add(parent)
-        scores = [token / 64 for token in tokens]
-        nodes = fast.add_siblings(parent, tokens, ADJACENCY, scores)
-        added = [slow.add(parent, token, ADJACENCY, score) for token, score in zip(tokens, scores, strict=True)]
-        assert list(nodes) == [node for node in added if node is not None]
-    for name in ("tokens", "parents", "sources", "scores"):
-        assert getattr(fast.build(), name).tolist() == getattr(slow.build(), name).tolist()
-    assert fast.depths == slow.depths
-
-
 def test_build_is_a_snapshot():
     builder = TreeBuilder(0, budget=6)
     builder.add(0, 1, CONTEXT)

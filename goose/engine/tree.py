@@ -138,30 +138,6 @@ class TreeBuilder:
         self._child_of[key] = node
         return node
 
-    def add_siblings(self, parent: int, tokens: Sequence[int], source: int, scores: Sequence[float]) -> range:
-        """Adds tokens side by side until the budget is spent; returns their node indices.
-
-        Cheaper a node than `add`, which merges. Raises ValueError, and the builder is spent, when a token is twice
-        among them or under the parent.
-        """
-        first = len(self.tokens)
-        if not 0 <= parent < first:
-            raise IndexError(f"no node {parent} to hang children on; the tree has {first}")
-        if len(scores) != len(tokens):
-            raise ValueError(f"every sibling has a score, got {len(tokens)} tokens and {len(scores)} scores")
-        n = min(len(tokens), self.budget - first)
-        nodes, tokens = range(first, first + n), tokens[:n]
-        n_before, above = len(self._child_of), parent << 32
-        self._child_of.update(zip([above + token for token in tokens], nodes, strict=True))
-        if len(self._child_of) != n_before + n:
-            raise ValueError(f"siblings must carry distinct tokens; under node {parent} came {list(tokens)}")
-        self.tokens += tokens
-        self.parents += [parent] * n
-        self.depths += [self.depths[parent] + 1] * n
-        self._sources += [source] * n
-        self._scores += scores[:n]
-        return nodes
-
     def add_chain(self, parent: int, tokens: Sequence[int], source: int) -> list[int]:
         """Adds tokens one below the other until the budget is spent; returns their node indices."""
         nodes: list[int] = []
