@@ -40,6 +40,7 @@ OTHER_TEXT = {
     "float32": "bfloat16", "grouped": "sdpa", "auto": "float16",  # what names a curve: most of it is refused
 }  # fmt: skip
 OTHER_NULL = {
+    "n_harvested": 3,
     "template": [[0], [1], [0, 0]], "acceptance_file": "/nowhere.json", "cost": {1: 0.03, 16: 0.04},
     "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
 }  # fmt: skip
