@@ -6,7 +6,7 @@ Drafters say by `n_alone` of how many ids they want them, and are given them by 
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from uuid import uuid4
+from io import BytesIO
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from benchmarks.embedded import cache_root
 from benchmarks.errors import UserError
+from benchmarks.records import write_bytes_atomically
 from goose.engine.decode import Drafter
 from goose.engine.lm import TreeLM
 from goose.sources.alone import rows_alone
@@ -22,19 +23,26 @@ _RECIPE = 1  # of the rows: another one does not read what this one kept
 _SAMPLES = 256  # numbers of each weight that tell one model from another
 
 
-def knowing(make: Callable[[], Drafter], lm: TreeLM, tokenizer) -> Callable[[], Drafter]:
-    """A maker of the same drafters that know what the model says of single tokens, where they want to."""
-    one = make()
-    if not getattr(one, "n_alone", 0):
-        return make
-    rows = kept_rows(lm, tokenizer, one.n_alone, one.top_k)
+def knowing(makers: dict[str, Callable[[], Drafter]], lm: TreeLM, tokenizer) -> dict[str, Callable[[], Drafter]]:
+    """Makers of the same drafters that know what the model says of single tokens, where they want to."""
+    rows: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
-    def made() -> Drafter:
-        drafter = make()
-        drafter.know_alone(*rows)
-        return drafter
+    def informed(make: Callable[[], Drafter]) -> Callable[[], Drafter]:
+        one = make()
+        if not getattr(one, "n_alone", 0):
+            return make
+        wanted = one.n_alone, one.top_k
+        if wanted not in rows:
+            rows[wanted] = kept_rows(lm, tokenizer, *wanted)
 
-    return made
+        def made() -> Drafter:
+            drafter = make()
+            drafter.know_alone(*rows[wanted])
+            return drafter
+
+        return made
+
+    return {name: informed(make) for name, make in makers.items()}
 
 
 def kept_rows(lm: TreeLM, tokenizer, n_ids: int, top_k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,11 +56,11 @@ def kept_rows(lm: TreeLM, tokenizer, n_ids: int, top_k: int) -> tuple[np.ndarray
     with Progress(transient=True) as progress:
         task = progress.add_task("rows of single tokens, once for this model", total=min(n_ids, lm.vocab_size))
         ids, scores = rows_alone(lm, line_end, n_ids, top_k, lambda n: progress.update(task, completed=n))
-    with suppress(OSError):  # a cache that cannot be written costs time, no more
+    whole = BytesIO()
+    np.savez(whole, ids=ids, scores=scores)
+    with suppress(OSError, UserError):  # a cache that cannot be written costs time, no more
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.stem}-{uuid4().hex}.npz")
-        np.savez(temporary, ids=ids, scores=scores)
-        temporary.replace(file)
+        write_bytes_atomically(file, whole.getvalue())
     return ids, scores
 
 

@@ -179,7 +179,7 @@ def _run(
     n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
     warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
     n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
-    made = {name: knowing(make, lm, loaded.tokenizer) for name, make in made.items()}
+    made = knowing(made, lm, loaded.tokenizer)
     lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
     with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
         try:

@@ -1,6 +1,6 @@
 """What a prior of goose_opt is learnt from: every candidate at every node that the target reached, and what it said.
 
-Prompts come from outside every measured set (benchmarks/corpus.py, benchmarks/library_code.py). Knows no file formats
+Prompts come from outside every measured set (benchmarks/corpus.py, benchmarks/stdlib_code.py). Knows no file formats
 and no command line.
 """
 

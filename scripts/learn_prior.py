@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.alone import kept_rows
 from benchmarks.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.errors import UserError
-from benchmarks.library_code import library_classes, library_functions
 from benchmarks.models import ModelSpec, load_model, stop_ids
 from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
+from benchmarks.stdlib_code import stdlib_classes, stdlib_functions
 from goose.chances import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
 from goose.engine.lm import TreeLM
 from goose.sources.evidence import Evidence
@@ -44,8 +44,10 @@ def main() -> None:
     if args.prompts < 1:
         raise UserError(f"--prompts must be at least 1 of each kind, got {args.prompts}")
 
-    library = {"function": library_functions(), "class": library_classes()}
-    code = [PromptText(origin, text) for origin, texts in library.items() for text in texts]
+    code = [
+        *(PromptText("function", text) for text in stdlib_functions()),
+        *(PromptText("class", text) for text in stdlib_classes()),
+    ]
     chosen = choose([*training_prompts(args.data_dir), *code], args.prompts, args.seed)
     loaded = load_model(ModelSpec(args.name, "embedded", path=args.path))
     lm = TreeLM(loaded.model)

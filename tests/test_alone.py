@@ -74,10 +74,12 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
 def test_drafters_that_want_them_know_them_and_the_output_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("GOOSE_CACHE", str(tmp_path))
     lm = TreeLM(tiny_model())
-    assert knowing(GooseDrafter, lm, newline) is GooseDrafter
+    makers = {"goose": GooseDrafter, "opt": lambda: GooseOptDrafter(Evidence(K, n_alone=64))}
+    informed = knowing(makers, lm, newline)
+    assert informed["goose"] is GooseDrafter
     prompt = [5, 6, 7, 8, 5, 6]
     plain = GooseOptDrafter(Evidence(K))
-    knows = knowing(lambda: GooseOptDrafter(Evidence(K, n_alone=64)), lm, newline)()
+    knows = informed["opt"]()
     generations = [decode(lm, prompt, drafter, max_new_tokens=40, node_budget=12) for drafter in (plain, knows)]
     assert generations[0].output_ids == generations[1].output_ids
     assert [tree.n_nodes for tree in generations[0].steps.trees] != [

@@ -166,7 +166,7 @@ def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
 
 def test_a_token_that_was_never_met_has_its_row_alone():
     evidence = Evidence(2, n_alone=7)
-    evidence.know_alone(*rows(*([[70 + token, 60 + token, 50] for token in range(7)])[:7]))
+    evidence.know_alone(*rows(*([70 + token, 60 + token] for token in range(7))))
     evidence.begin([5, 9], Prefill(9, frozenset(), lambda k, wanted: rows([90, 91], [90, 91])))
     root = evidence.root([5, 9, 9])
     nowhere = root._replace(state=0, length=0, before=1, previous=1)

@@ -131,13 +131,16 @@ def test_the_first_two_emitted_tokens_have_the_targets_distribution_under_any_si
     assert chi_square(counts.ravel(), joint) < 36.2  # 14: 16 pairs, one impossible, one constraint
 
 
-# --- top_k_rows: by chunks of 64 where they divide V and are more than 2 K, else torch's way
+# --- top_k_rows: by chunks of 64 and what is left of V behind them, where there are more than 2 K; else torch's way
 
 
-def by_both_ways(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """top_k_rows by chunks, after it was seen to find the scores that torch's way finds."""
-    ids, scores = top_k_rows(logits, k, chunk_maxima(logits))
-    assert torch.equal(scores, top_k_rows(logits, k)[1])
+def best_rows(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """top_k_rows, the same with the maxima given or not, and with the values that torch finds."""
+    ids, scores = top_k_rows(logits, k)
+    given_ids, given_scores = top_k_rows(logits, k, chunk_maxima(logits))
+    assert torch.equal(given_ids, ids)
+    assert torch.equal(given_scores, scores)
+    assert torch.equal(logits.gather(1, ids), logits.topk(min(k, logits.shape[1]), dim=-1).values)
     return ids, scores
 
 
@@ -155,7 +158,7 @@ def test_top_k_equals_torch_topk(n_vocab, k):
     logits = random_logits(5, n_vocab)
     logits[4, -1] = 50.0  # the best token may lie in or behind the last whole chunk
     values, expected = logits.topk(k, dim=-1)
-    ids, scores = by_both_ways(logits, k)
+    ids, scores = best_rows(logits, k)
     assert ids.tolist() == expected.tolist()
     assert torch.equal(scores, in_half(values.softmax(-1)))
     assert (ids.dtype, scores.dtype) == (torch.int64, torch.float32)
@@ -172,7 +175,7 @@ def test_top_k_has_torchs_values_and_distinct_ids_even_where_logits_tie(seed, k,
     """Rounded to few levels and partly -inf: the ids may differ from torch's, the values at them may not."""
     logits = (random_logits(3, n_vocab, seed) * n_levels).round()
     logits[0, 1::3] = -INF
-    ids, scores = by_both_ways(logits, k)
+    ids, scores = best_rows(logits, k)
     kept = min(k, n_vocab)
     assert ids.shape == scores.shape == (3, kept)
     assert torch.equal(logits.gather(1, ids), logits.topk(kept, dim=-1).values)
@@ -182,7 +185,7 @@ def test_top_k_has_torchs_values_and_distinct_ids_even_where_logits_tie(seed, k,
 
 @pytest.mark.parametrize("n_vocab", [100, 64 * 60, 64 * 60 + 5])
 def test_all_equal_logits_give_distinct_valid_ids_and_equal_scores(n_vocab):
-    ids, scores = by_both_ways(torch.zeros(2, n_vocab), 10)
+    ids, scores = best_rows(torch.zeros(2, n_vocab), 10)
     assert all(len(set(row)) == 10 and min(row) >= 0 and max(row) < n_vocab for row in ids.tolist())
     assert torch.equal(scores, in_half(torch.full((2, 10), 0.1)))
 
@@ -190,7 +193,7 @@ def test_all_equal_logits_give_distinct_valid_ids_and_equal_scores(n_vocab):
 def test_fewer_finite_entries_than_k_give_zero_scores_not_nan():
     logits = torch.full((1, 128 * 30), -INF)
     logits[0, [7, 3000]] = torch.tensor([1.0, 2.0])
-    ids, scores = by_both_ways(logits, 5)
+    ids, scores = best_rows(logits, 5)
     assert ids[0, :2].tolist() == [3000, 7]
     assert len(set(ids[0].tolist())) == 5
     assert scores[0, 2:].tolist() == [0, 0, 0]
@@ -199,7 +202,7 @@ def test_fewer_finite_entries_than_k_give_zero_scores_not_nan():
 
 def test_half_precision_logits_are_scored_in_single_before_they_are_rounded():
     logits = random_logits(2, 64 * 60).bfloat16()
-    ids, scores = by_both_ways(logits, 4)
+    ids, scores = best_rows(logits, 4)
     assert torch.equal(scores, in_half(logits.gather(1, ids).float().softmax(-1)))
 
 

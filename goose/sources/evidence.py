@@ -29,7 +29,7 @@ from goose.engine.decode import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex
-from goose.sources.transition import Rows, TrigramTable
+from goose.sources.transition import TrigramTable
 
 HORIZON = 40  # longest match told from a longer one
 MIN_LENGTH = 2  # of a match; what one token says is the unigram tier's to say, and better
@@ -106,13 +106,11 @@ class Evidence:
         self.table = TrigramTable(SCORE_EDGES, top_k, state)
         self.index = SuffixIndex(HORIZON)
         self.top_k, self.state, self.joint = self.table.top_k, state, joint
-        self._alone = Rows(self.top_k, np.int8)  # by token
         self._max_states = MAX_STATES if all_lengths else 1
 
     def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
         """The rows of the tokens 0 .. n - 1 alone (rows_alone): int64[n, K], float32[n, K]."""
-        self._alone = Rows(self.top_k, np.int8)
-        self._alone.append(ids[:, : self.top_k], self.table.levels(scores[:, : self.top_k]))
+        self.table.know_alone(ids, scores)
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         rows = None
@@ -151,8 +149,6 @@ class Evidence:
         state, length, before, previous, token, draft = place
         matched, unmatched = self._matched(state, length, is_root)
         tier, ids, levels = self.table.longest(before, previous, token)
-        if tier == ALONE and token < self._alone.n:
-            ids, levels = self._alone.get(token)
         rows = [(tier * TIER, ids, levels)]
         if draft:
             rows.insert(0, (DRAFT * TIER, *self._draft[draft - 1][1:]))

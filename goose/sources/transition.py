@@ -183,7 +183,8 @@ class AdjacencyTable:
 class TrigramTable(AdjacencyTable):
     """A table with a trigram tier on top, whose rows hold levels: a score's is the number of `edges` at or below it.
 
-    edges: ascending, at most 127. Warm, it grows by every row learnt under a new trigram, which most are.
+    edges: ascending, at most 127. Warm, it grows by every row learnt under a new trigram, which most are. Below the
+    tiers lie the rows of tokens alone, where know_alone brought them; no reset drops them.
     """
 
     trigram = True
@@ -191,13 +192,19 @@ class TrigramTable(AdjacencyTable):
     def __init__(self, edges: Sequence[float], top_k: int = 10, state: str = "cold"):
         self.edges = np.array(edges, dtype=np.float32)
         super().__init__(top_k, state=state)
+        self._alone = Rows(self.top_k, np.int8)  # by token
 
     def reset(self) -> None:
         super().reset()
         self._rows = Rows(self.top_k, np.int8)
 
+    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """The rows of the tokens 0 .. n - 1 alone (goose/sources/alone.py): int64[n, K], float32[n, K]."""
+        self._alone = Rows(self.top_k, np.int8)
+        self._alone.append(*self._leveled(ids, scores))
+
     def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[int]]:
-        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 nothing."""
+        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 none: the token alone."""
         pair = (previous << _BITS) + token
         row = self._trigrams.get((before_previous << 2 * _BITS) + pair)
         if row is not None:
@@ -208,11 +215,14 @@ class TrigramTable(AdjacencyTable):
         row = self._unigrams.get(token)
         if row is not None:
             return 1, *self._rows.get(row)
-        return 0, *_NONE
+        return 0, *(self._alone.get(token) if token < self._alone.n else _NONE)
 
     def levels(self, scores: np.ndarray) -> np.ndarray:
         """int64, like scores: the number of `edges` at or below each."""
         return np.searchsorted(self.edges, scores, side="right")
 
     def _append(self, ids: np.ndarray, scores: np.ndarray) -> range:
-        return super()._append(ids[:, : self.top_k], self.levels(scores[:, : self.top_k]))
+        return super()._append(*self._leveled(ids, scores))
+
+    def _leveled(self, ids: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ids[:, : self.top_k], self.levels(scores[:, : self.top_k])

@@ -13,7 +13,7 @@ CLASS_CHARS = 400, 3000
 FEWEST_METHODS = 3
 
 
-def library_functions() -> Iterator[str]:
+def stdlib_functions() -> Iterator[str]:
     """Signature and docstring of documented functions of like length, sorted by module."""
     for lines, module in _modules():
         for node in module.body:
@@ -22,7 +22,7 @@ def library_functions() -> Iterator[str]:
                 yield text
 
 
-def library_classes() -> Iterator[str]:
+def stdlib_classes() -> Iterator[str]:
     """Classes of like length with documented methods, those without their bodies and decorators."""
     for lines, module in _modules():
         for node in module.body:
