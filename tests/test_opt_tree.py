@@ -17,14 +17,6 @@ from goose.sources.transition import AdjacencyTable
 from toy import P0, counter, tiny_model
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
-
 class Scripted:
     """A filler that proposes tokens 0, 1, ... with log q = log_q(path from the root's child down), as a model would."""
 

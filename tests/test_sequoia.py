@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.opt_tree import AdjacencyFiller
@@ -23,15 +22,6 @@ from goose.engine.tree import ADJACENCY, DraftTree
 from goose.engine.verify import Sampling
 from goose.sources.transition import AdjacencyTable
 from toy import P0, ScriptedDrafter, chain_of, counter, tiny_model
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
 
 P = [0.6, 0.2, 0.1]
 DRAFT_68M = [0.634, 0.108, 0.057, 0.0225, 0.0195, 0.015]  # published for a 68M draft
