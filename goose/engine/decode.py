@@ -131,7 +131,7 @@ def decode(
         t3 = perf_counter()
         verdict = walk(tree, scored.next_tokens)
         path = list(verdict.path)
-        accepted = [*tree.tokens[verdict.path[1:]].tolist(), verdict.bonus]
+        accepted = [scored.next_tokens[node] for node in path]  # each node's child on the path is that token
         emitted = _cut(accepted, limit - (len(context) - len(prompt)), stop)
         context += emitted
         stop_reason = _stop_reason(context, len(prompt), limit, limit_reason, stop)
@@ -197,7 +197,8 @@ def _stop_set(stop_ids: Collection[int]) -> frozenset[int]:
 
 def _refuse_unknown_ids(ids: np.ndarray, vocab_size: int, whose: str) -> None:
     """On a GPU an id outside the embedding would end the process."""
-    low, high = int(ids.min()), int(ids.max())
+    listed = ids.reshape(-1).tolist()  # a step's numpy reductions would cost ten times as much, behind a forward
+    low, high = min(listed), max(listed)
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"{whose} has id {low if low < 0 else high}, and the model's vocabulary is 0 to {vocab_size - 1}"
