@@ -179,14 +179,14 @@ def _run(
     n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
     warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
     n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
-    made = knowing(made, lm, loaded.tokenizer)
-    lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
-    with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
-        try:
+    interrupted = False
+    try:
+        made = knowing(made, lm, loaded.tokenizer)
+        lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
+        with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
-            interrupted = False
-        except KeyboardInterrupt:
-            interrupted = True
+    except KeyboardInterrupt:
+        interrupted = True
     if interrupted:
         folder.close()
         console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)

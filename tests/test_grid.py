@@ -17,6 +17,7 @@ from benchmarks import cell, grid, records
 from benchmarks.errors import UserError
 from benchmarks.grid import COMPLETE, FAILED, INTERRUPTED, PROBLEMS, Outcome
 from benchmarks.records import RunFolder
+from goose.engine.lm import TreeLM
 from tiny_sets import mbpp
 
 SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None}
@@ -259,15 +260,16 @@ def test_an_unwritable_folder_stops_the_grid_before_it_begins(here, monkeypatch,
     assert "choose another place with runs_dir=FOLDER" in err
 
 
-def test_ctrl_c_stops_the_whole_grid_and_the_same_command_finishes_it(here, monkeypatch, capsys):
-    append = RunFolder.append
+@pytest.mark.parametrize(("owner", "step"), [(RunFolder, "append"), (TreeLM, "prepare")], ids=["a line", "preparing"])
+def test_ctrl_c_stops_the_whole_grid_and_the_same_command_finishes_it(here, monkeypatch, capsys, owner, step):
+    whole_step = getattr(owner, step)
 
-    def interrupted(folder, line):
-        append(folder, line)
+    def interrupted(self, *args):
+        whole_step(self, *args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "append", interrupted)
+        patch.setattr(owner, step, interrupted)
         status, out, _ = run_here(monkeypatch, capsys, "-m", *SMALL, "seed=0,1")
     assert (status, "interrupted" in out) == (INTERRUPTED, True)
     first, second = grid.states(here / "g")
