@@ -24,6 +24,11 @@ def steps(turns: Turns, column: str) -> list:
     return [value for turn in turns for value in turn["steps"][column]]
 
 
+def n_stepping(turns: Turns) -> int:
+    """Prompts with a step. The others ended with the prefill's token and weigh nothing in any number."""
+    return len({turn["prompt_id"] for turn in turns if len(turn["steps"]["emitted"])})
+
+
 def ratio(numerator: float, denominator: float) -> float | None:
     """None where there is nothing to divide by; tables print it as n/a."""
     return numerator / denominator if denominator else None

@@ -126,14 +126,16 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     model, data, env, config = header["model"], header["dataset"], header["environment"], header["config"]
     n_prompts = len({turn["prompt_id"] for turn in turns[BASELINE]})
     n_all = len({line["prompt_id"] for line in lines})
-    few = f"an interval from {n_prompts} prompts covers less often than it says; " if n_prompts < FEW_PROMPTS else ""
+    n_stepping = metrics.n_stepping(turns[BASELINE])
+    ended = f" ({n_prompts - n_stepping} ended with the first token: no step)" if n_stepping < n_prompts else ""
+    few = f"an interval from {n_stepping} prompts covers less often than it says; " if n_stepping < FEW_PROMPTS else ""
     sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
     engine = header.get("engine", "eager")  # what records without the key were made with
     return (
         f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
         f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
         f"transformers {env['transformers']}\n"
-        f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method, "
+        f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method{ended}, "
         f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
         f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
         f"{few}tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "

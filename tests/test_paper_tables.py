@@ -15,7 +15,7 @@ from benchmarks.paper.failures import failed_cells, with_failures
 from benchmarks.paper.layout import PaperTable, escaped_latex, files, latex, markdown
 from benchmarks.paper.runs import load_arms
 from benchmarks.paper.tables import all_tables, write_tables
-from handmade import divergence, failed
+from handmade import divergence, failed, line
 from paper_runs import expecting, made_run, turns, usual_run
 
 METHODS = ("ar", "pld", "tr", "iso3", "goose", "goose_no_bigram")
@@ -54,6 +54,13 @@ def test_speed_ups_and_what_was_not_run(arms):
     numbers = table.numbers.set_index("method")
     assert numbers.speed_up["pld"] == pytest.approx(2.0)
     assert numbers.tokens_per_second["ar"] == pytest.approx(10)
+
+
+def test_prompts_that_ended_with_the_first_token_are_counted_out_loud(tmp_path):
+    lines = {m: [*turns(m, ["Q1", "Q2"]), line("Q3", m)] for m in ("ar", "pld")}
+    made_run(tmp_path, lines, prompts=("Q1", "Q2", "Q3"))
+    (conditions,) = [note for note in grid.speed_up(loaded(tmp_path)).notes if "prompts: " in note]
+    assert conditions.endswith("prompts: humaneval 3 (1 ended with the first token: no step)")
 
 
 def test_intervals_stand_in_brackets(tmp_path):

@@ -159,6 +159,14 @@ def test_zero_steps_are_not_available_and_never_zero_or_one():
     assert table.notices == []
 
 
+def test_prompts_that_ended_with_the_first_token_are_counted_out_loud():
+    ended = [line("Q4", "ar"), line("Q4", "m")]
+    assert "3 of 3 prompts finished by every method, raw" in table_of(LINES).conditions
+    conditions = table_of(LINES + ended).conditions
+    assert "4 of 4 prompts finished by every method (1 ended with the first token: no step), raw" in conditions
+    assert "an interval from 3 prompts" in conditions
+
+
 # How it looks
 
 

@@ -218,7 +218,7 @@ def notes_of(comparison: Comparison, shown: pd.DataFrame, made_by: str, arms: Se
     notes += [f"{word}: {meaning}" for word, meaning in MEANINGS.items() if any(word in text for text in texts)]
     if any(NOT_RUN in text for text in texts) or not len(shown):
         notes.append(f"what is not run: {made_by}")
-    if any(" [" in text for text in texts) and any(0 < arm.n_prompts < FEW_PROMPTS for arm in arms):
+    if any(" [" in text for text in texts) and any(0 < arm.n_stepping < FEW_PROMPTS for arm in arms):
         notes.append(f"an interval from fewer than {FEW_PROMPTS} prompts covers less often than it says")
     if any(arm.run.header["model"]["weights"] == "random" for arm in arms):
         notes.append("a model with random weights shows that the harness runs; its numbers say nothing about a method")
@@ -227,12 +227,19 @@ def notes_of(comparison: Comparison, shown: pd.DataFrame, made_by: str, arms: Se
 
 def conditions(arms: Sequence[Arm]) -> list[str]:
     """One sentence a kind of run: model, machine, versions, settings, and how many prompts of which dataset."""
-    prompts: dict[str, dict[str, int]] = {}
+    prompts: dict[str, dict[str, tuple[int, int]]] = {}
     for arm in arms:
         if arm.state == "measured":
             counts = prompts.setdefault(_conditions(arm), {})
-            counts[arm.run.dataset] = max(arm.n_prompts, counts.get(arm.run.dataset, 0))
-    return [f"{text}; prompts: {', '.join(f'{d} {n}' for d, n in counts.items())}" for text, counts in prompts.items()]
+            counts[arm.run.dataset] = max((arm.n_prompts, arm.n_stepping), counts.get(arm.run.dataset, (0, 0)))
+    listed = {text: ", ".join(f"{d} {_counted(*n)}" for d, n in counts.items()) for text, counts in prompts.items()}
+    return [f"{text}; prompts: {counts}" for text, counts in listed.items()]
+
+
+def _counted(n_prompts: int, n_stepping: int) -> str:
+    if n_stepping == n_prompts:
+        return str(n_prompts)
+    return f"{n_prompts} ({n_prompts - n_stepping} ended with the first token: no step)"
 
 
 def _conditions(arm: Arm) -> str:

@@ -81,6 +81,7 @@ class Arm:
     drafter: dict  # its resolved config
     state: str  # "measured" | "failed" on every prompt it tried | "unfinished": the run was torn before it
     n_prompts: int  # counted
+    n_stepping: int  # of these, with a step: the others ended with the prefill's token
     n_failed: int  # lines of this method
     first_error: str | None
     losslessness: Losslessness
@@ -186,7 +187,7 @@ def read_run(path: Path) -> list[Arm]:
             "is_trusted": trusted_baseline and not verdicts[method].broken,
         }
         measured = _measured(turns[method], turns.get(BASELINE, []), facts["is_trusted"]) if turns.get(method) else {}
-        arms.append(Arm(**{"n_prompts": 0, **facts, **measured}))
+        arms.append(Arm(**{"n_prompts": 0, "n_stepping": 0, **facts, **measured}))
     return arms
 
 
@@ -220,6 +221,7 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
     columns = {name: np.concatenate([turn["steps"][name] for turn in own]) for name in PROJECTED_COLUMNS}
     return {
         "n_prompts": len({turn["prompt_id"] for turn in own}),
+        "n_stepping": metrics.n_stepping(own),
         "numbers": {name: None if value is None else float(value) for name, value in numbers.items()},
         "step_seconds": metrics_tree.mean_step_seconds(own),
         "by_source": sources,
