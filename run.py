@@ -145,6 +145,8 @@ def checked(cfg: DictConfig) -> RunConfig:
             raise UserError(f"{key} must be at least 1, got {value}")
     if config.temperature != 0 and not (isfinite(config.temperature) and config.temperature >= 1e-4):
         raise UserError(f"temperature must be 0 (greedy), or finite and at least 1e-4, got {config.temperature}")
+    if config.cost_curve == "":
+        raise UserError("cost_curve= is empty; name a file, or null for this machine's own curve")
     if config.resume == "":
         raise UserError("resume= is empty; name the run folder to finish")
     return config

@@ -51,8 +51,12 @@ def kept_rows(lm: TreeLM, tokenizer, n_ids: int, top_k: int) -> tuple[np.ndarray
     if not line_end:
         raise UserError("the tokenizer drops a line's end, behind which rows of single tokens are asked; set n_alone=0")
     file = cache_root() / "alone" / f"{_fingerprint(lm, line_end, n_ids, top_k)}.npz"
-    with suppress(Exception), np.load(file) as kept:  # absent or torn: made anew
-        return kept["ids"], kept["scores"]
+    with suppress(Exception), np.load(file) as kept:  # absent, torn or not what was asked for: made anew
+        ids, scores = kept["ids"], kept["scores"]
+        shape = min(n_ids, lm.vocab_size), min(top_k, lm.vocab_size)
+        in_range = np.issubdtype(ids.dtype, np.integer) and ids.min() >= 0 and ids.max() < lm.vocab_size
+        if ids.shape == scores.shape == shape and in_range and np.isfinite(scores).all():
+            return ids, scores
     with Progress(transient=True) as progress:
         task = progress.add_task("rows of single tokens, once for this model", total=min(n_ids, lm.vocab_size))
         ids, scores = rows_alone(lm, line_end, n_ids, top_k, lambda n: progress.update(task, completed=n))

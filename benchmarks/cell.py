@@ -20,7 +20,7 @@ from benchmarks.cost_curve import curve_of
 from benchmarks.datasets import Item, load_dataset
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
-from benchmarks.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, outcome_of
+from benchmarks.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, named_files, outcome_of
 from benchmarks.harness import BASELINE, CellPrompt, Settings, asked_ids, longest_request, run_cell
 from benchmarks.lossless import divergences, fp32_judge
 from benchmarks.models import LoadedModel, generation_notice, load_model, spec_of, stop_ids
@@ -49,6 +49,7 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, pl
         "config": header.pop("config"),
         "methods": methods,
         "config_hash": config_hash(settings, methods),
+        "files": named_files([settings, methods]),
         "sized_by": _sized_by(made),
     }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
@@ -83,6 +84,11 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
         raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
     made = makers(methods)
     sized_by = _sized_by(made)
+    kept = folder.header.get("files", {})
+    named = named_files([folder.header["config"], methods])
+    changed = [file for file, sha256 in named.items() if kept.get(file) != sha256]
+    if kept and changed:
+        raise UserError(f"{', '.join(changed)}: not what it was when {path} was begun; start anew")
     if folder.header.get("sized_by", {}) != sized_by:
         raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")
     loaded, lm, prompts, header = _prepare(folder.header["config"])

@@ -7,6 +7,7 @@ Dimension letters: n = nodes of a forward, root included, L = committed tokens b
 """
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,9 @@ class CostCurve:
     machine: Machine | None = None  # limits measured beside it
 
     def __post_init__(self) -> None:
+        bad = next((p for p in self.points if isinstance(p.seconds, bool) or not 0 < p.seconds < float("inf")), None)
+        if bad is not None:
+            raise ValueError(f"{bad.n_nodes} nodes behind {bad.context} tokens take {bad.seconds!r} seconds")
         for shape in {point.shape for point in self.points} | {TREE}:
             own = [point for point in self.points if point.shape == shape]
             places = {(point.context, point.n_nodes) for point in own}
@@ -106,6 +110,11 @@ class CostCurve:
         """What a table says of the curve: how it came about, of what, where."""
         how = f"{self.weights} weights, engine {self.engine}" if self.kind == "measured" else "no measurement"
         return f"{self.kind} verify cost of {self.model} in {self.dtype} on {self.device} ({how})"
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits of the points, to tell two measurements of one day apart."""
+        return hashlib.sha256(repr(self.points).encode()).hexdigest()[:8]
 
     @property
     def file_name(self) -> str:
@@ -170,7 +179,7 @@ class StepCost:
 
     @property
     def label(self) -> str:
-        return self.curve.label
+        return f"{self.curve.label}, points {self.curve.digest}"
 
     def __call__(self, n_nodes: int) -> float:
         return self.curve.seconds(n_nodes, self.context)

@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -72,10 +73,28 @@ def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:
 
 
 def config_hash(settings: dict[str, Any], methods: dict[str, dict]) -> str:
-    """Equal for equal settings, wherever the cell is kept."""
+    """Equal for equal settings and equal contents of the files that they name, wherever the cell is kept."""
     what = {key: value for key, value in settings.items() if key not in _WHERE}
-    canonical = json.dumps({"config": what, "methods": methods}, sort_keys=True)
+    named = named_files([what, methods])
+    canonical = json.dumps({"config": what, "methods": methods, **({"files": named} if named else {})}, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def named_files(settings: Any) -> dict[str, str]:
+    """Path -> sha256 of the files under `cost_curve`, `file` and `..._file`: they decide what is drafted, too.
+
+    One that cannot be read is left out; who needs it says so.
+    """
+    if isinstance(settings, list):
+        settings = dict(enumerate(settings))
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict | list):
+            found |= named_files(value)
+        elif isinstance(value, str) and (key in ("cost_curve", "file") or str(key).endswith("_file")):
+            with suppress(OSError):
+                found[value] = hashlib.sha256(Path(value).expanduser().read_bytes()).hexdigest()
+    return found
 
 
 def place(folder: Path, number: int) -> Place | None:

@@ -43,7 +43,7 @@ class VerifyCost:
 
     @property
     def label(self) -> str:
-        return f"{self.curve.label}, {self.curve.date}{self.remark}"
+        return f"{self.curve.label}, {self.curve.date}, points {self.curve.digest}{self.remark}"
 
     def __call__(self, n_nodes: int, context: int) -> float:
         return self.curve.seconds(n_nodes, context)

@@ -61,8 +61,8 @@ class Chances:
     def _start(self, prior: np.ndarray, calibration: str, strength: float) -> None:
         if calibration not in CALIBRATIONS:
             raise ValueError(f"calibration must be one of {CALIBRATIONS}, got {calibration!r}")
-        if not strength > 0:
-            raise ValueError(f"strength must be above 0, got {strength!r}")
+        if not 0 < strength < float("inf"):
+            raise ValueError(f"strength must be finite and above 0, got {strength!r}")
         if prior.shape != (N_CELLS,):
             raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {prior.shape}")
         self.calibration, self.strength = calibration, strength
@@ -190,4 +190,10 @@ def read_prior(file: str) -> np.ndarray:
     ours = LAYOUT, {name: list(values) for name, values in EDGES.items()}
     if layout != ours:
         raise ValueError(f"{file}: its evidence is laid out as {layout}, here as {ours}; learn it anew")
-    return prior_of(record["model"])
+    try:
+        prior = prior_of(record["model"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is a torn prior of goose_opt; {way}") from error
+    if not np.isfinite(prior).all():
+        raise ValueError(f"{file} has weights that are not finite; {way}")
+    return prior

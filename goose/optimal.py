@@ -13,7 +13,8 @@ n = argmax E(n) - r t(n) instead, r the request's tokens a second so far: the be
 nonlinear fractional programming) if good and bad steps came at random. They do not: a copied passage goes on, so what
 a tree leaves over the next one takes at the same rate, and both rules were as fast where measured.
 No n beyond the current one can be better once the next w is below r min over m > n of (t(m) - t(n)) / (m - n), r the
-best rate so far or the request's, since no later node has more: stopping there is exact for any rising t.
+best rate so far or the request's, since no later node has more: stopping there is exact for any rising t. Nodes of
+w below 1e-6 are not drafted, whatever is left of a budget.
 
 Prior art: OPT-Tree (arXiv 2406.17276), the best tree of one draft's probabilities at a fixed n · Sequoia
 (arXiv 2402.12374), a static tree of hardware-aware size · CAST (arXiv 2510.26577) and CaDDTree (arXiv 2606.01813),
@@ -70,9 +71,9 @@ class GooseOptDrafter:
             raise ValueError(f"rate must be one of {RATES}, got {rate!r}")
         if (size == "cost") != (cost is not None):
             raise ValueError(f"cost must be given with size 'cost', and with it alone; got {size!r} and {cost!r}")
-        if not host_s >= 0 or draft_nodes < 1 or draft_depth < 1:
+        if not 0 <= host_s < float("inf") or draft_nodes < 1 or draft_depth < 1:
             raise ValueError(
-                "host_s must be >= 0, draft_nodes and draft_depth >= 1; "
+                "host_s must be finite and >= 0, draft_nodes and draft_depth >= 1; "
                 f"got {host_s!r}, {draft_nodes!r} and {draft_depth!r}"
             )
         self.evidence, self.chances = evidence or Evidence(), chances or Chances()

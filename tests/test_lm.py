@@ -115,13 +115,15 @@ def test_scoring_leaves_no_trace_until_a_commit(models):
 
 @every_way
 def test_what_earlier_requests_left_changes_no_row_and_nothing_is_non_finite(models, way):
-    """Case 6. Another request has left large numbers in every row, so a row that should be hidden shows."""
+    """Case 6. Other requests left NaN; then large numbers lie in every free row, so one that should be hidden shows."""
     model = models["llama"]
     lm = started(model, P0, **way)
     with torch.inference_mode():
         for block in lm._cache._blocks:
-            block.fill_(1e4)
-    lm.prefill(TREE7_PROMPT, 9)
+            block.fill_(torch.nan)
+        lm.prefill(TREE7_PROMPT, 9)
+        for block in lm._cache._blocks:
+            block[..., len(TREE7_PROMPT) :, :] = 1e4
     scored = lm.score(TREE7)
     assert scored.shape == (7, 64)
     assert worst(scored, expected_rows(model, TREE7_PROMPT, TREE7)) < 1e-4

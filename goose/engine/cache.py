@@ -28,10 +28,16 @@ class TreeCache:
         self.n_in_flight = 0  # rows behind the committed ones that the next forward keeps: a tree grown in layers
         self._static: tuple[torch.Tensor, int] | None = None  # (rows to write, rows to read) inside `static`
 
-    def reset(self, capacity: int) -> None:
-        """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough."""
+    def reset(self, capacity: int, clear: bool = False) -> None:
+        """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough.
+
+        clear: overwrite what it held. For forwards that read past the filled rows: a mask hides any number but NaN.
+        """
         self.n_committed = 0
         if capacity <= self.capacity:
+            if clear:
+                for block in self._blocks:
+                    block.zero_()
             return
         self._blocks, self._layers = [], []  # freed before the larger block is asked for
         n_kv_heads, head_dim = self._shape

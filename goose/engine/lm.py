@@ -133,7 +133,7 @@ class TreeLM:
             n_rows = length_bucket(n_rows + self._node_buckets[-1])  # padded nodes lie behind the tree
         if n_rows > self._cache.capacity:
             self._static.clear()  # they hold the memory that is about to move
-        self._cache.reset(n_rows)
+        self._cache.reset(n_rows, clear=bool(self._node_buckets))
 
     @torch.inference_mode()
     def prepare(self, n_rows: int, n_nodes: int) -> None:
