@@ -37,7 +37,7 @@ def measure(
     model: str,
     weights: str,
 ) -> CostCurve:
-    """Times a TreeLM; the named arguments label the curve. Sizes and shapes take turns within each repeat, in a drawn order.
+    """Times a TreeLM; the named arguments label the curve. Sizes and shapes take turns, in a new order every repeat.
 
     top_k: ids and scores that the host fetches of every row, as a drafter with an adjacency table asks for.
     Raises UserError when a size or length cannot be measured on this model.

@@ -84,6 +84,25 @@ def draw_tree(
     plt.close(figure)
 
 
+def draw_reliability(bins: Sequence[dict[str, float]], title: str, file: Path) -> None:
+    """A reliability diagram of bins {n, chance, said}: what was forecast against what came true, and of how many.
+
+    Written as `save_both` writes; `file` is the stem.
+    """
+    forecast, came, counts = ([row[key] for row in bins] for key in ("chance", "said", "n"))
+    with plt.rc_context(PRINTED):
+        figure, (above, below) = plt.subplots(
+            2, 1, figsize=(3.2, 3.8), sharex=True, height_ratios=(3, 1), layout="constrained"
+        )
+        above.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--", label="calibrated")
+        above.plot(forecast, came, marker="o", markersize=4, color=SOURCE_COLOURS["context"], label="measured")
+        above.set(ylabel="share that came true", title=title, ylim=(0, 1))
+        above.legend(frameon=False, loc="upper left")
+        below.bar(forecast, counts, width=0.06, color=SOURCE_COLOURS["adjacency"])
+        below.set(xlabel="forecast chance", ylabel="candidates", yscale="log", xlim=(0, 1))
+        save_both(figure, file)
+
+
 def layout(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     """Depth and row of every node: a node's first child continues its row, every other leaf opens a new one."""
     children: list[list[int]] = [[] for _ in parents]

@@ -1,7 +1,7 @@
 """What a prior of goose_opt is learnt from: every candidate at every node that the target reached, and what it said.
 
-Prompts come from outside every measured set (benchmarks/corpus.py, benchmarks/stdlib_code.py). Knows no file formats
-and no command line.
+Prompts are none that results/ measures (scripts/learn_prior.py, benchmarks/corpus.py, benchmarks/stdlib_code.py).
+Knows no file formats and no command line.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """The chance of each cell of evidence: P(the target says the token | its parent was accepted, its evidence).
 
-Two parts. A prior, learnt beforehand on prompts outside every measured set and kept as data with its provenance
+Two parts. A prior, learnt beforehand on other prompts than the measured ones and kept as data with its provenance
 (goose/priors): a logistic model whose features are the parts of a cell, so that cells never seen have a chance too. And
 counts of this request (warm: of all so far): tested and accepted nodes a cell, joined with the prior as the mean of a
 Beta distribution

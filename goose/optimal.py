@@ -14,7 +14,7 @@ nonlinear fractional programming) if good and bad steps came at random. They do 
 a tree leaves over the next one takes at the same rate, and both rules were as fast where measured.
 No n beyond the current one can be better once the next w is below r min over m > n of (t(m) - t(n)) / (m - n), r the
 best rate so far or the request's, since no later node has more: stopping there is exact for any rising t. Nodes of
-w below 1e-6 are not drafted, whatever is left of a budget.
+w below LEAST are not drafted, whatever is left of a budget.
 
 Prior art: OPT-Tree (arXiv 2406.17276), the best tree of one draft's probabilities at a fixed n · Sequoia
 (arXiv 2402.12374), a static tree of hardware-aware size · CAST (arXiv 2510.26577) and CaDDTree (arXiv 2606.01813),
@@ -36,6 +36,7 @@ from goose.sources.filler import Filler
 SIZES = ("budget", "cost")
 RATES = ("step", "request")
 FIRST_STEPS = 2.0  # how many plain steps the rate starts with
+LEAST = 1e-6  # path probability of the least likely node that is drafted
 CONTEXT_STEP = 64  # committed tokens between two looks at the cost curve
 
 
@@ -115,7 +116,7 @@ class GooseOptDrafter:
         places = [evidence.root(context, self._draft_rows(context) if self.fill else None)]
         heap: list[tuple[float, int, int, int, int]] = []  # (-w, arrival, parent, token, cell)
         free = [0.0] * (budget - 1)  # w of the best candidates so far, as many as there are places: the worst first
-        least = max(1e-6, rate * min(slopes[1:])) if self.cost and budget > 1 else 1e-6
+        least = max(LEAST, rate * min(slopes[1:])) if self.cost and budget > 1 else LEAST
         node, n_arrived, expected = 0, 0, 1.0
         while True:
             above = w[node]

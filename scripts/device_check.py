@@ -3,12 +3,13 @@
 python scripts/device_check.py [--recordings FILE.jsonl.gz] [--out results/device]
 
 Exactness of graph against eager in fp32; verify cost of an 8B Llama shape; plain decoding against the bandwidth limit;
-host work at B = 60; a shape-true replay of recorded answers. Prints tables and writes JSON. Needs torch, transformers
-and numpy alone. --size small runs every part in seconds, to try the script itself.
+host work at B = 60; a shape-true replay of recorded answers. Prints tables and writes JSON after every part, so that a
+part that fails costs no other's figures. Needs torch, transformers and numpy alone. --size small runs every part in
+seconds, to try the script itself; its vocabulary is 1024, so recordings must hold no greater id.
 """
 
 import argparse
-import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -19,9 +20,11 @@ from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
 from benchmarks import cost, device
 from benchmarks.environment import describe
+from benchmarks.errors import UserError
 from benchmarks.forced import timed_replay
 from benchmarks.machine import measure_machine
 from benchmarks.recordings import load_recordings, usual_stop_ids
+from benchmarks.records import write_atomically
 from benchmarks.shapes import random_model
 from goose.drafter import GooseDrafter
 from goose.engine.lm import TreeLM
@@ -44,11 +47,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/device"))
     args = parser.parse_args()
     shape, dtype = (device.LLAMA_8B, torch.bfloat16) if args.size == "8b" else (device.SMALL, torch.float32)
+    recorded = load_recordings(args.recordings) if args.recordings else []  # a bad file fails before any work
+    turns = [turn for turn in recorded if len(turn.output_ids) >= 64][: args.turns]
+    unknown = {
+        token for turn in turns for token in (*turn.prompt_ids, *turn.output_ids) if token >= shape["vocab_size"]
+    }
+    if unknown:
+        raise UserError(
+            f"{args.recordings} holds id {max(unknown)}, and the shape's vocabulary is {shape['vocab_size']}"
+        )
+    args.out.mkdir(parents=True, exist_ok=True)
     started = perf_counter()
     result = {"environment": describe(args.device), "size": args.size, "weights": "random", "dtype": str(dtype)}
 
     def keep(name: str, value) -> None:
         result[name] = value
+        result["seconds"] = round(perf_counter() - started)
+        write_atomically(args.out / "check.json", result)
         print(f"\n== {name} ({perf_counter() - started:.0f} s)")
         print(device.as_text(value if isinstance(value, list) else [value]), flush=True)
 
@@ -63,17 +78,17 @@ def main() -> None:
         curve.save(args.out)
         ms = [{"L": p.context, "n": p.n_nodes, "shape": p.shape, "ms": 1e3 * p.seconds} for p in curve.points]
         keep(f"verify cost, {engine}", ms)
-        keep(f"plain decoding, {engine}", asdict(device.plain_speed(lm, machine.copy_bytes_per_s)))
+        plain = device.plain_speed(lm, machine.copy_bytes_per_s)
+        keep(f"plain decoding, {engine}", {**asdict(plain), "share_of_limit": plain.share_of_limit})
         keep(f"host work at B = 60, {engine}", device.host_share(lm))
-    if args.recordings:
-        turns = [t for t in load_recordings(args.recordings) if len(t.output_ids) >= 64][: args.turns]
+    if turns:
         lines = timed_replay(lms["graph"], turns, METHODS, 60, usual_stop_ids(turns))
         keep("shape-true replay, text recorded, weights random", device.replay_rows(lines))
-    result["seconds"] = round(perf_counter() - started)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "check.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"\n{args.out / 'check.json'} after {result['seconds']} s")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

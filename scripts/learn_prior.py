@@ -1,7 +1,8 @@
 """Learns goose_opt's prior chances: python scripts/learn_prior.py [--data-dir FOLDER] [--path FOLDER].
 
-Decodes prompts outside every measured set (GSM8K items from 1000 on, which only a run of the whole set measures; MBPP
-items outside its test split; chat requests made here; functions and classes of Python's standard library), fits the
+Decodes prompts that no table of results/ measures (GSM8K's test items from 1000 on, which a run of the whole set, and
+four questions of Spec-Bench, would measure; MBPP items outside its test split; chat requests made here; functions and
+classes of Python's standard library), fits the
 logistic model of goose/chances.py to what the target said of every candidate, and writes it with its provenance. Every
 fourth prompt of a kind is held out first, to say how well the fit does on prompts it has not seen.
 """
@@ -19,11 +20,14 @@ from benchmarks.alone import kept_rows
 from benchmarks.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.errors import UserError
 from benchmarks.models import ModelSpec, load_model, stop_ids
+from benchmarks.plots import draw_reliability
 from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
 from benchmarks.stdlib_code import stdlib_classes, stdlib_functions
 from goose.chances import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
 from goose.engine.lm import TreeLM
 from goose.sources.evidence import Evidence
+
+FIGURE = Path("results/figures/reliability")
 
 
 def main() -> None:
@@ -38,7 +42,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=PRIOR_FILE)
     parser.add_argument("--keep", type=Path, help="a .npz for the candidates themselves, to try other fits on")
+    parser.add_argument("--draw-only", action="store_true", help="draw the reliability diagram of the record at --out")
     args = parser.parse_args()
+    if args.draw_only:
+        draw(args.out)
+        return
     if args.alone < 0:
         raise UserError(f"--alone must be at least 0, got {args.alone}")
     if args.prompts < 1:
@@ -99,6 +107,14 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"{args.out}: {len(cells)} candidates; held out: {scores}")
+    draw(args.out)
+
+
+def draw(prior: Path) -> None:
+    record = json.loads(prior.read_text(encoding="utf-8"))
+    title = f"prior of {record['learnt_from']['model']['name']} on held-out prompts"
+    draw_reliability(record["reliability"], title, FIGURE)
+    print(f"{FIGURE}.png")
 
 
 def choose(prompts: list[PromptText], n_of_each: int, seed: int) -> list[PromptText]:

@@ -63,6 +63,11 @@ def test_rows_are_made_once_for_a_model_and_again_where_the_file_is_torn(tmp_pat
     again = kept_rows(TreeLM(tiny_model()), newline, 20, K)
     assert (again[0] == made[0]).all()
     assert len(list((tmp_path / "alone").iterdir())) == 4
+    ids, scores = made
+    for wrong in [(ids[:, 0], scores[:, 0]), (ids + 64, scores), (ids - 64, scores), (ids, scores * np.nan)]:
+        np.savez(file, ids=wrong[0], scores=wrong[1])  # a whole file of something else
+        again = kept_rows(TreeLM(tiny_model()), newline, 20, K)
+        assert (again[0] == ids).all()
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ def test_no_two_cells_look_alike():
 def test_the_prior_that_comes_along_says_where_it_is_from():
     record = json.loads(PRIOR_FILE.read_text())
     learnt = record["learnt_from"]
-    assert set(learnt["prompts"]) == {"chat", "class", "function", "gsm8k", "mbpp", "mbpp_stub"}  # none is measured
+    assert set(learnt["prompts"]) == {"chat", "class", "function", "gsm8k", "mbpp", "mbpp_stub"}
     assert learnt["candidates"] > 10_000
     assert learnt["model"]["revision"]
     assert record["held_out"]["fit to the other prompts"]["ece"] < record["held_out"]["face value"]["ece"]
@@ -105,6 +105,15 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     other.write_text("[1, 2]")
     with pytest.raises(ValueError, match="is no prior"):
         Chances(prior_file=str(other))
+    for i, torn in enumerate([{}, {"model": None}, {"model": {"bias": 0.0}}, {"model": {**model, "weights": [1, 2]}}]):
+        file = tmp_path / f"{i}.json"
+        file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, **torn}))
+        with pytest.raises(ValueError, match="is a torn prior"):
+            Chances(prior_file=str(file))
+    other = tmp_path / "nan.json"
+    other.write_text(json.dumps({"layout": LAYOUT, "edges": edges, "model": {**model, "bias": float("nan")}}))
+    with pytest.raises(ValueError, match="not finite"):
+        Chances(prior_file=str(other))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +122,7 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
         lambda: Chances("sometimes"),
         lambda: Chances(strength=0.0),
         lambda: Chances(strength=float("nan")),
+        lambda: Chances(strength=float("inf")),
         lambda: Chances.of_prior(np.zeros(3)),
         lambda: Chances.of_prior(HALF, "sometimes"),
     ],

@@ -16,6 +16,7 @@ import pytest
 from command_line import REPO, run_here
 
 from benchmarks.records import RunFolder
+from goose.chances import PRIOR_FILE
 
 METHODS = ["ar", "pld", "goose", "iso3", "goose_elastic"]
 CELL = ["model=tiny", f"compare=[{','.join(METHODS)}]", "limit=8", "max_new_tokens=16"]
@@ -137,6 +138,7 @@ def test_an_error_of_the_user_is_one_line_and_status_2_of_the_process(tmp_path):
         (["device=cuda:99"], "device=cpu"),
         (["prompt_style=prose"], "one of raw, chat"),
         (["stop_rule=never"], "choose generation_config or tokenizer"),
+        (["cost_curve="], "cost_curve= is empty"),
         (["limit=0"], "limit must be at least 1"),
         (["offset=500"], "leaves nothing"),
         (["temperature=nan"], "temperature"),
@@ -163,6 +165,21 @@ def test_what_hydra_itself_refuses_has_no_traceback_and_names_the_choices(monkey
     assert "Traceback" not in err
     assert all(word in err for word in ("method/nope", *METHODS))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_prior_has_changed_is_not_resumed(monkeypatch, capsys, tmp_path):
+    prior = tmp_path / "prior.json"
+    record = json.loads(PRIOR_FILE.read_text())
+    prior.write_text(json.dumps(record))
+    cell = ["model=tiny", "limit=1", "max_new_tokens=6", "method=goose_opt_strict", "method.drafter.evidence.n_alone=0",
+            f"method.drafter.chances.prior_file={prior}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
+    assert run_here(monkeypatch, capsys, *cell)[0] == 0
+    folder = only_folder(tmp_path / "runs")
+    (folder / "run.json").unlink()
+    record["model"]["bias"] -= 1
+    prior.write_text(json.dumps(record))
+    status, _, err = run_here(monkeypatch, capsys, f"resume={folder}")
+    assert (status, f"error: {prior}: not what it was when" in err) == (2, True)
 
 
 def test_a_complete_run_or_no_run_is_not_resumed(whole, monkeypatch, capsys, tmp_path):

@@ -123,6 +123,16 @@ def test_files_that_are_no_curve_are_refused(tmp_path, change, message):
     assert "write one with scripts/measure_cost.py" in str(caught.value)
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), True, None, "1"])
+def test_times_that_are_no_seconds_are_refused(tmp_path, seconds):
+    file = GRID.save(tmp_path)
+    record = json.loads(file.read_text())
+    record["points"][1]["seconds"] = seconds
+    file.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="torn or foreign"):
+        load_curve(file)
+
+
 def test_absent_and_torn_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no cost curve at"):
         load_curve(tmp_path / "absent.json")

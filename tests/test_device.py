@@ -86,4 +86,8 @@ def test_the_script_runs_every_part_and_keeps_what_it_prints(monkeypatch, capsys
     assert [row["method"] for row in kept["shape-true replay, text recorded, weights random"]] == [
         "ar", "pld", "goose_context_only",
     ]  # fmt: skip
+    recordings.unlink()
+    with pytest.raises(SystemExit, match=r"error: .*model\.jsonl\.gz"):  # before any work, and the figures stay
+        runpy.run_path(str(ROOT / "scripts" / "device_check.py"), run_name="__main__")
+    assert json.loads((tmp_path / "out" / "check.json").read_text()) == kept
     assert {load_curve(file).engine for file in (tmp_path / "out").glob("llama-small-*.json")} == {"eager", "graph"}

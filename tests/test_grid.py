@@ -39,6 +39,19 @@ def test_the_hash_is_of_every_setting_but_where_a_cell_is_kept():
     assert grid.config_hash(SETTINGS, {"ar": METHODS["ar"]}) != plain
 
 
+def test_what_a_named_file_holds_is_part_of_the_hash(tmp_path):
+    file = tmp_path / "curve.json"
+    file.write_text("1")
+    methods = {"ar": {}, "m": {"drafter": {"cost": {"file": str(file)}, "prior_file": None, "name": str(file)}}}
+    for settings, own in (({**SETTINGS, "cost_curve": str(file)}, METHODS), (SETTINGS, methods)):
+        file.write_text("1")
+        assert list(grid.named_files([settings, own])) == [str(file)]
+        first = grid.config_hash(settings, own)
+        file.write_text("2")
+        assert grid.config_hash(settings, own) != first
+    assert grid.named_files([{"cost_curve": str(tmp_path / "absent")}, METHODS]) == {}
+
+
 def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp_path):
     def run(name: str, config_hash: str, complete: bool) -> Path:
         (tmp_path / name).mkdir()

@@ -4,14 +4,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from goose.chances import Chances
 from goose.engine.decode import Prefill, decode
 from goose.engine.lm import TreeLM
 from goose.engine.verify import Sampling
-from goose.optimal import FIRST_STEPS, GooseOptDrafter
+from goose.optimal import FIRST_STEPS, LEAST, GooseOptDrafter
 from goose.sources.draft_model import DraftModelFiller
 from goose.sources.evidence import N_CELLS
 from toy import tiny_model
@@ -71,10 +71,11 @@ def best_of_all(tree: list[tuple[int, float]], w: list[float], n_nodes: int) -> 
 
 
 @given(trees(), st.integers(1, 9))
+@example([(0, 0.01), (1, 0.01), (2, 0.01), (3, 0.01)], 5)  # the last one's chance is too small to be drafted
 def test_no_tree_of_the_same_size_has_a_greater_expectation(tree, budget):
     drafter, w = drafter_of(tree)
     drafted = drafter.draft(CONTEXT, budget)
-    assert drafted.n_nodes == min(budget, len(w))
+    assert drafted.n_nodes == min(budget, sum(chance >= LEAST for chance in w))
     assert drafter.expected[-1] == pytest.approx(best_of_all(tree, w, drafted.n_nodes))
     assert drafter.expected[-1] == pytest.approx(float(drafted.scores.sum()), rel=1e-5)
 
@@ -136,7 +137,7 @@ def test_a_cost_of_nothing_is_refused():
     "options",
     [
         {"size": "large"}, {"rate": "day"}, {"size": "cost"}, {"cost": lambda n, _: 1.0}, {"host_s": -1.0},
-        {"draft_nodes": 0}, {"draft_depth": 0},
+        {"host_s": float("inf")}, {"draft_nodes": 0}, {"draft_depth": 0},
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused(options):
