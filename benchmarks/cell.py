@@ -84,10 +84,9 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
         raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
     made = makers(methods)
     sized_by = _sized_by(made)
-    kept = folder.header.get("files", {})
     named = named_files([folder.header["config"], methods])
-    changed = [file for file, sha256 in named.items() if kept.get(file) != sha256]
-    if kept and changed:
+    changed = [file for file, sha256 in folder.header.get("files", {}).items() if named.get(file) != sha256]
+    if changed:
         raise UserError(f"{', '.join(changed)}: not what it was when {path} was begun; start anew")
     if folder.header.get("sized_by", {}) != sized_by:
         raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")

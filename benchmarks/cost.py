@@ -8,6 +8,7 @@ Dimension letters: n = nodes of a forward, root included, L = committed tokens b
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from random import Random
 from time import perf_counter
 
 import numpy as np
@@ -72,11 +73,11 @@ def measure(
 def _times(lm, trees: dict[tuple[str, int], DraftTree], repeats: int, top_k: int) -> dict[tuple[str, int], list]:
     """(shape, n) -> one (launch seconds, all seconds) a repeat."""
     times: dict[tuple[str, int], list] = {key: [] for key in trees}
-    keys, rng = list(trees), np.random.default_rng(0)
+    keys, rng = list(trees), Random(0)
     for repeat in range(-WARM_UP_ROUNDS, repeats):
         # In an order drawn anew: behind the largest sizes the next few forwards are slow, and in one fixed circle those
         # were always 1, 2 and 3 nodes.
-        for key in [keys[i] for i in rng.permutation(len(keys))]:
+        for key in rng.sample(keys, len(keys)):
             # A step follows one of about its size.
             lm.score(_fresh(trees[key]))
             tree = _fresh(trees[key])

@@ -179,7 +179,7 @@ class StepCost:
 
     @property
     def label(self) -> str:
-        return f"{self.curve.label}, points {self.curve.digest}"
+        return self.curve.label
 
     def __call__(self, n_nodes: int) -> float:
         return self.curve.seconds(n_nodes, self.context)

@@ -127,7 +127,7 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     n_prompts = len({turn["prompt_id"] for turn in turns[BASELINE]})
     n_all = len({line["prompt_id"] for line in lines})
     n_stepping = metrics.n_stepping(turns[BASELINE])
-    ended = f" ({n_prompts - n_stepping} ended with the first token: no step)" if n_stepping < n_prompts else ""
+    ended = without_step(n_prompts - n_stepping)
     few = f"an interval from {n_stepping} prompts covers less often than it says; " if n_stepping < FEW_PROMPTS else ""
     sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
     engine = header.get("engine", "eager")  # what records without the key were made with
@@ -142,6 +142,11 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
         "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): "
         f"accepted/drafted; *: accepted/tested; {BOUND}: a bound, the next B tokens drafted in every step"
     )
+
+
+def without_step(n_prompts: int) -> str:
+    """What is said behind a number of prompts when so many of them weigh nothing (metrics.n_stepping)."""
+    return f" ({n_prompts} ended with the first token: no step)" if n_prompts else ""
 
 
 def rich_tables(table: CellTable) -> list[Table]:

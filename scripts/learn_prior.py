@@ -2,9 +2,9 @@
 
 Decodes prompts that no table of results/ measures (GSM8K's test items from 1000 on, which a run of the whole set, and
 four questions of Spec-Bench, would measure; MBPP items outside its test split; chat requests made here; functions and
-classes of Python's standard library), fits the
-logistic model of goose/chances.py to what the target said of every candidate, and writes it with its provenance. Every
-fourth prompt of a kind is held out first, to say how well the fit does on prompts it has not seen.
+classes of Python's standard library), fits the logistic model of goose/chances.py to what the target said of every
+candidate, and writes it with its provenance. Every fourth prompt of a kind is held out first, to say how well the fit
+does on prompts it has not seen.
 """
 
 import argparse

@@ -13,7 +13,7 @@ import pandas as pd
 from benchmarks.paper.compare import Comparison, side_by_side, torn_and_failed
 from benchmarks.paper.runs import Arm
 from benchmarks.records import disk_errors, write_text_atomically
-from benchmarks.tables import FEW_PROMPTS, NOT_AVAILABLE, grid_lines
+from benchmarks.tables import FEW_PROMPTS, NOT_AVAILABLE, grid_lines, without_step
 
 # The paper's grid (GOOSE v2, section 5) under the names of conf/model and conf/dataset.
 PAPER_MODELS = ("vicuna7b", "vicuna13b", "vicuna33b", "llama3", "qwen3")
@@ -232,14 +232,9 @@ def conditions(arms: Sequence[Arm]) -> list[str]:
         if arm.state == "measured":
             counts = prompts.setdefault(_conditions(arm), {})
             counts[arm.run.dataset] = max((arm.n_prompts, arm.n_stepping), counts.get(arm.run.dataset, (0, 0)))
-    listed = {text: ", ".join(f"{d} {_counted(*n)}" for d, n in counts.items()) for text, counts in prompts.items()}
+    said = lambda n_prompts, n_stepping: f"{n_prompts}{without_step(n_prompts - n_stepping)}"  # noqa: E731
+    listed = {text: ", ".join(f"{d} {said(*n)}" for d, n in counts.items()) for text, counts in prompts.items()}
     return [f"{text}; prompts: {counts}" for text, counts in listed.items()]
-
-
-def _counted(n_prompts: int, n_stepping: int) -> str:
-    if n_stepping == n_prompts:
-        return str(n_prompts)
-    return f"{n_prompts} ({n_prompts - n_stepping} ended with the first token: no step)"
 
 
 def _conditions(arm: Arm) -> str:

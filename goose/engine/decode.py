@@ -184,8 +184,9 @@ def _one_sequence(prompt_ids: Sequence[int] | torch.Tensor, vocab_size: int) -> 
         raise ValueError(
             f"a prompt is whole numbers of shape [L] or [1, L], got {ids.dtype} of shape {list(ids.shape)}"
         )
-    _refuse_unknown_ids(ids, vocab_size, "the prompt")
-    return ids.reshape(-1).tolist()
+    prompt = ids.reshape(-1).tolist()
+    _refuse_unknown_ids(prompt, vocab_size, "the prompt")
+    return prompt
 
 
 def _stop_set(stop_ids: Collection[int]) -> frozenset[int]:
@@ -195,10 +196,9 @@ def _stop_set(stop_ids: Collection[int]) -> frozenset[int]:
         raise ValueError(f"stop_ids is a collection of whole numbers, [14] for one; got {stop_ids!r}") from error
 
 
-def _refuse_unknown_ids(ids: np.ndarray, vocab_size: int, whose: str) -> None:
+def _refuse_unknown_ids(ids: list[int], vocab_size: int, whose: str) -> None:
     """On a GPU an id outside the embedding would end the process."""
-    listed = ids.reshape(-1).tolist()  # a step's numpy reductions would cost ten times as much, behind a forward
-    low, high = min(listed), max(listed)
+    low, high = min(ids), max(ids)  # of a list: behind a forward a step's numpy reductions cost ten times as much
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"{whose} has id {low if low < 0 else high}, and the model's vocabulary is 0 to {vocab_size - 1}"
@@ -223,7 +223,7 @@ def _checked(tree: DraftTree, context: list[int], max_nodes: int, lm) -> DraftTr
         raise ValueError(f"the drafter returned {tree.n_nodes} nodes where at most {max_nodes} are allowed")
     if tree.tokens[0] != context[-1]:
         raise ValueError(f"the tree's root is {tree.tokens[0]}, not the last context token {context[-1]}")
-    _refuse_unknown_ids(tree.tokens, lm.vocab_size, "the draft tree")
+    _refuse_unknown_ids(tree.tokens.tolist(), lm.vocab_size, "the draft tree")
     max_depth = lm.max_positions - len(context)
     return tree if tree.n_nodes <= max_depth else tree.pruned_to_depth(max_depth)
 
