@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.cost_curve import TREE, CostCurve, Point
 from benchmarks.grid import Outcome, begin, record
-from benchmarks.paper import grid, layout, opt_tree, times, trees
+from benchmarks.paper import grid, opt_tree, times, trees
 from benchmarks.paper.compare import told_apart
 from benchmarks.paper.failures import failed_cells, with_failures
-from benchmarks.paper.layout import PaperTable, escaped_latex, files, latex, markdown
+from benchmarks.paper.layout import PaperTable, files, latex, markdown
 from benchmarks.paper.runs import load_arms
 from benchmarks.paper.tables import all_tables, write_tables
 from handmade import divergence, failed, line
@@ -329,34 +329,6 @@ def test_every_table_is_written_in_three_forms_that_agree(tmp_path, arms):
     assert "mal" in cells.columns
 
 
-def test_latex_escapes_what_latex_would_read():
-    assert escaped_latex(r"a_b & 50 % of $x$ #1 {~^\<>|}") == (
-        r"a\_b \& 50 \% of \$x\$ \#1 \{\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}\textgreater{}"
-        r"\textbar{}\}"
-    )
-    shown = pd.DataFrame([("goose_no_bigram", "-2.9 %, a & b")], columns=["method", "95 %"])
-    text = latex(PaperTable("t", "Title & 100 %", shown, shown, ["note_1: 5 %"]))
-    assert r"goose\_no\_bigram & -2.9 \%, a \& b \\" in text
-    assert r"\caption{Title \& 100 \%}" in text
-    assert r"method & 95 \% \\" in text
-    assert r"\par\footnotesize note\_1: 5 \%" in text
-    assert r"\begin{tabular}{lr}" in text
-
-
-def test_a_table_longer_than_a_page_becomes_a_longtable():
-    shown = pd.DataFrame([("goose_x", "1")] * 50, columns=["method", "x"])
-    text = latex(PaperTable("t", "T", shown, shown, ["a note"]))
-    assert r"\begin{longtable}{lr}" in text
-    assert r"\begin{table}" not in text
-    assert text.count("goose\\_x & 1") == 50
-    assert text.index(r"\end{longtable}") < text.index("a note")
-
-
-def test_markdown_keeps_a_bar_inside_a_cell():
-    shown = pd.DataFrame([("a|b", "1")], columns=["method", "x"])
-    assert r"| a\|b | 1 |" in markdown(PaperTable("t", "T", shown, shown))
-
-
 def test_csv_is_unrounded_and_can_be_read_back(tmp_path, arms):
     files(grid.speed_up(arms), tmp_path)
     text = (tmp_path / "table1_speed_up.csv").read_text()
@@ -372,13 +344,3 @@ def test_tables_with_nothing_to_show_say_what_makes_their_runs(tmp_path):
         assert latex(table)
         if table.name not in ("table8_lossless", "table9_beside_the_paper", "table10_step_times"):
             assert any("make grid" in note for note in table.notes), table.name
-
-
-def test_names_in_order_and_unknown_ones_last():
-    assert layout._ordered({"goose", "zzz", "pld", "pld[n=2]", "ar"}, layout.METHODS) == [
-        "ar",
-        "pld",
-        "pld[n=2]",
-        "goose",
-        "zzz",
-    ]
