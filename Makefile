@@ -18,7 +18,7 @@ help:  ## this list
 setup: .venv/.installed  ## a virtual environment with the tested versions
 
 model: setup  ## the embedded SmolLM2-135M-Instruct, into ~/.cache/goose-bench (or $GOOSE_CACHE)
-	@$(BIN)/python -m benchmarks.embedded
+	@$(BIN)/python -m benchmarks.models.embedded
 
 DATA_DIR ?=
 draft: model  ## distil a draft model of the embedded one, for opt_tree_draft and sequoia_draft (25 minutes)

@@ -25,11 +25,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.kinds import misfit
-from benchmarks.settings import RunConfig
+from benchmarks.run.config_types import misfit
+from benchmarks.run.settings import RunConfig
 
 if TYPE_CHECKING:
-    from benchmarks import grid
+    from benchmarks.record import grid
 
 BASELINE = "ar"
 
@@ -39,7 +39,8 @@ statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell a
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    from benchmarks import cell, grid  # imported late: a typing mistake should not wait for torch
+    from benchmarks.record import grid  # imported late: a typing mistake should not wait for torch
+    from benchmarks.run import cell
 
     job = HydraConfig.get()
     number = None if OmegaConf.is_missing(job.job, "num") else job.job.num  # of the cell in a multirun
@@ -73,7 +74,8 @@ def main(cfg: DictConfig) -> None:
 
 def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
     """Starts, finishes or (in a grid) skips the run that `cfg` describes."""
-    from benchmarks import cell, grid
+    from benchmarks.record import grid
+    from benchmarks.run import cell
 
     config = checked(cfg)
     if config.resume is not None:
@@ -96,7 +98,7 @@ class GridCallback(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         if (name := OmegaConf.select(config, "grid")) is not None:
-            from benchmarks import grid
+            from benchmarks.record import grid
 
             try:
                 grid.begin(grid.grid_folder(config.runs_dir, name), planned_cells(config))
@@ -106,7 +108,7 @@ class GridCallback(Callback):
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         if (name := OmegaConf.select(config, "grid")) is not None:
-            from benchmarks import grid
+            from benchmarks.record import grid
 
             status, text = grid.summary(grid.grid_folder(config.runs_dir, name))
             print(text)

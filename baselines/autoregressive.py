@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import DraftTree, single_node
 from goose.engine.verify import Scored, Verdict
 

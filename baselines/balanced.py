@@ -8,8 +8,8 @@ Knows ids and scores only, and nothing of a spine.
 from collections import deque
 from collections.abc import Sequence
 
-from goose.drafter import BUDGET_MODES
-from goose.engine.decode import Prefill
+from goose.drafters.goose import BUDGET_MODES
+from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree, TreeBuilder, chain
 from goose.engine.verify import Scored, Verdict
 from goose.sources.context import ContextMatcher

@@ -11,7 +11,7 @@ from math import exp, inf, log
 
 import numpy as np
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.filler import Filler, Row

@@ -6,7 +6,7 @@ of the key. They differ in what they do with a short continuation and with a sto
 
 from collections.abc import Sequence
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import CONTEXT, DraftTree, chain
 from goose.engine.verify import Scored, Verdict
 from goose.sources.context import ContextMatcher

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from baselines.opt_tree import AdjacencyFiller, Filler
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
 

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import CONTEXT, DraftTree, TreeBuilder
 from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, DraftTree, TreeBuilder
 from goose.engine.verify import Scored, Verdict
 from goose.sources.transition import AdjacencyTable

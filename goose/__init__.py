@@ -4,23 +4,32 @@
 >>> generation = goose.decode(model, prompt_ids, goose.GooseDrafter(), max_new_tokens=128, stop_ids=[eos])
 """
 
-from goose.drafter import GooseDrafter
-from goose.engine.decode import Drafter, Generation, Prefill, decode
+from goose.drafters.goose import GooseDrafter
+from goose.drafters.goose_opt import GooseOptDrafter
+from goose.drafters.oracle import OracleDrafter
+from goose.drafters.probabilities import Chances
+from goose.engine.contract import Drafter, Prefill
+from goose.engine.decode import Generation, decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree, TreeBuilder
 from goose.engine.verify import NonFiniteLogits, Sampling, Scored, Verdict
 from goose.generation import generate_with
 from goose.sources.context import ContextMatcher
+from goose.sources.evidence import Evidence
 from goose.sources.transition import AdjacencyTable
 
 __all__ = [
     "AdjacencyTable",
+    "Chances",
     "ContextMatcher",
     "DraftTree",
     "Drafter",
+    "Evidence",
     "Generation",
     "GooseDrafter",
+    "GooseOptDrafter",
     "NonFiniteLogits",
+    "OracleDrafter",
     "Prefill",
     "Sampling",
     "Scored",

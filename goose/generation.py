@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from goose.engine.decode import Drafter, decode
+from goose.engine.contract import Drafter
+from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.verify import Sampling
 

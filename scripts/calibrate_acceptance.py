@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from baselines.opt_tree import AdjacencyFiller
-from benchmarks.calibrate import calibrate
-from benchmarks.datasets import load_dataset
-from benchmarks.draft import DraftFiller
+from benchmarks.data.items import load_dataset
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_model, stop_ids
+from benchmarks.learn.acceptance import calibrate
+from benchmarks.models.drafts import DraftFiller
+from benchmarks.models.load import ModelSpec, load_model, stop_ids
 from goose.engine.lm import TreeLM
 from goose.sources.transition import AdjacencyTable
 

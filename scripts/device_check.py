@@ -18,15 +18,16 @@ import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
-from benchmarks import cost, device
+from benchmarks.check import device
+from benchmarks.cost import measure
+from benchmarks.cost.machine import measure_machine
 from benchmarks.environment import describe
 from benchmarks.errors import UserError
-from benchmarks.forced import timed_replay
-from benchmarks.machine import measure_machine
-from benchmarks.recordings import load_recordings, usual_stop_ids
-from benchmarks.records import write_atomically
-from benchmarks.shapes import random_model
-from goose.drafter import GooseDrafter
+from benchmarks.files import write_atomically
+from benchmarks.models.shapes import random_model
+from benchmarks.replay.recordings import load_recordings, usual_stop_ids
+from benchmarks.replay.timed import timed_replay
+from goose.drafters.goose import GooseDrafter
 from goose.engine.lm import TreeLM
 
 METHODS = {
@@ -74,7 +75,7 @@ def main() -> None:
     lms = {engine: TreeLM(model, engine=engine) for engine in ("eager", "graph")}
     for engine, lm in lms.items():
         label = {"model": f"llama-{args.size}", "weights": "random"}
-        curve = cost.measure(lm, context_lengths=args.lengths, repeats=args.repeats, **label)
+        curve = measure.measure(lm, context_lengths=args.lengths, repeats=args.repeats, **label)
         curve.save(args.out)
         ms = [{"L": p.context, "n": p.n_nodes, "shape": p.shape, "ms": 1e3 * p.seconds} for p in curve.points]
         keep(f"verify cost, {engine}", ms)

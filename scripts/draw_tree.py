@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import UserError
-from benchmarks.models import load_tokenizer, spec_of
-from benchmarks.plots import draw_tree
-from benchmarks.records import RunFolder
+from benchmarks.models.load import load_tokenizer, spec_of
+from benchmarks.record.run_folder import RunFolder
+from benchmarks.show.figures import draw_tree
 from goose.engine.tree import ADJACENCY, CONTEXT
 
 

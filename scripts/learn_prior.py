@@ -2,9 +2,9 @@
 
 Decodes prompts that no table of results/ measures (GSM8K's test items from 1000 on, which a run of the whole set, and
 four questions of Spec-Bench, would measure; MBPP items outside its test split; chat requests made here; functions and
-classes of Python's standard library), fits the logistic model of goose/chances.py to what the target said of every
-candidate, and writes it with its provenance. Every fourth prompt of a kind is held out first, to say how well the fit
-does on prompts it has not seen.
+classes of Python's standard library), fits the logistic model of goose/drafters/probabilities.py to what the target
+said of every candidate, and writes it with its provenance. Every fourth prompt of a kind is held out first, to say how
+well the fit does on prompts it has not seen.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.alone import kept_rows
-from benchmarks.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_model, stop_ids
-from benchmarks.plots import draw_reliability
-from benchmarks.prior import expected_calibration_error, learn, log_loss, reliability
-from benchmarks.stdlib_code import stdlib_classes, stdlib_functions
-from goose.chances import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
+from benchmarks.learn.corpus import PromptText, prompt_ids, training_prompts
+from benchmarks.learn.prior import expected_calibration_error, learn, log_loss, reliability
+from benchmarks.learn.stdlib_code import stdlib_classes, stdlib_functions
+from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.single_token_rows import kept_rows
+from benchmarks.show.figures import draw_reliability
+from goose.drafters.probabilities import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of
 from goose.engine.lm import TreeLM
 from goose.sources.evidence import Evidence
 

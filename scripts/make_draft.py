@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.distill import Recipe, distil
-from benchmarks.draft import FOLDER, WEIGHTS, save_student
-from benchmarks.embedded import cache_root
 from benchmarks.errors import UserError
-from benchmarks.models import ModelSpec, load_model, stop_ids
+from benchmarks.learn.distill import Recipe, distil
+from benchmarks.models.embedded import cache_root
+from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.student import FOLDER, WEIGHTS, save_student
 
 
 def main() -> None:

@@ -12,13 +12,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from benchmarks import cost
-from benchmarks.cost_curve import FOLDER, CostCurve
-from benchmarks.cost_table import cost_table
+from benchmarks.cost import measure
+from benchmarks.cost.curve import FOLDER, CostCurve
+from benchmarks.cost.machine import measure_machine
 from benchmarks.errors import UserError, first_line
-from benchmarks.machine import measure_machine
-from benchmarks.models import DTYPES, ModelSpec, load_model, resolve_dtype, spec_named
-from benchmarks.tables import rich_tables
+from benchmarks.models.load import DTYPES, ModelSpec, load_model, resolve_dtype, spec_named
+from benchmarks.show.cell_table import rich_tables
+from benchmarks.show.cost_table import cost_table
 from goose.engine.lm import TreeLM
 
 
@@ -30,8 +30,8 @@ class Keys:
     device: str = "auto"
     dtype: str = "auto"
     engine: str = "auto"
-    nodes: list[int] = field(default_factory=lambda: list(cost.NODE_COUNTS))
-    lengths: list[int] = field(default_factory=lambda: list(cost.CONTEXT_LENGTHS))
+    nodes: list[int] = field(default_factory=lambda: list(measure.NODE_COUNTS))
+    lengths: list[int] = field(default_factory=lambda: list(measure.CONTEXT_LENGTHS))
     repeats: int = 15
     top_k: int = 10  # ids and scores fetched of every row
     bandwidth: float | None = None
@@ -56,7 +56,7 @@ def measured(keys: Keys, spec: ModelSpec) -> CostCurve:
     loaded = load_model(spec, device=keys.device, dtype=keys.dtype)
     lm = TreeLM(loaded.model, engine=keys.engine)
     label = {"model": spec.name, "weights": loaded.weights}
-    curve = cost.measure(lm, keys.nodes, keys.lengths, keys.repeats, keys.top_k, **label)
+    curve = measure.measure(lm, keys.nodes, keys.lengths, keys.repeats, keys.top_k, **label)
     return replace(curve, machine=measure_machine(lm.device, lm.dtype))
 
 
@@ -65,7 +65,7 @@ def roofline(keys: Keys, spec: ModelSpec) -> CostCurve:
         raise UserError("a roofline needs bandwidth=, flops= and device=NAME together, and a model that has a shape")
     label = {"model": spec.name, "device": keys.device, "dtype": DTYPES[resolve_dtype(spec, "cuda", keys.dtype)]}
     sizes = {"node_counts": keys.nodes, "context_lengths": keys.lengths}
-    return cost.roofline(spec.shape, keys.bandwidth, keys.flops, **label, **sizes)
+    return measure.roofline(spec.shape, keys.bandwidth, keys.flops, **label, **sizes)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.cost_curve import FOLDER
+from benchmarks.cost.curve import FOLDER
 from benchmarks.errors import UserError
 from benchmarks.paper.claims import FILE, load_claims
 from benchmarks.paper.compare import told_apart

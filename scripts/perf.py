@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich import print
 
-from benchmarks import perf
-from benchmarks.datasets import load_dataset
-from benchmarks.device import plain_speed
+from benchmarks.check import perf
+from benchmarks.check.device import plain_speed
+from benchmarks.cost.machine import measure_machine
+from benchmarks.data.items import load_dataset
 from benchmarks.environment import describe
-from benchmarks.machine import measure_machine
-from benchmarks.models import ModelSpec, load_model, stop_ids
+from benchmarks.models.load import ModelSpec, load_model, stop_ids
 from goose.engine.lm import TreeLM
 
 REFERENCE = {"goose elastic": 1.34, "goose context only": 1.85}  # seen once with the reference code, same 8 prompts

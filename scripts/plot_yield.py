@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.plots import YieldPanel, draw_yields
-from goose.allocation import best_balanced_tree, best_harmonic_tree, best_spine_tree
+from benchmarks.show.figures import YieldPanel, draw_yields
+from goose.drafters.allocation import best_balanced_tree, best_harmonic_tree, best_spine_tree
 
 P_T = (0.05, 0.2, 0.4)
 P_S = [round(0.01 * i, 2) for i in range(1, 96)]

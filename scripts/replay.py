@@ -13,13 +13,13 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from benchmarks.cost_curve import load_curve
+from benchmarks.cost.curve import load_curve
 from benchmarks.errors import UserError
-from benchmarks.models import WEIGHTS, spec_named
-from benchmarks.recordings import load_recordings, usual_stop_ids
-from benchmarks.replay import STARTS, replay, replay_table
-from benchmarks.shape_true import time_on
-from benchmarks.tables import rich_tables
+from benchmarks.models.load import WEIGHTS, spec_named
+from benchmarks.replay.count import STARTS, replay, replay_table
+from benchmarks.replay.recordings import load_recordings, usual_stop_ids
+from benchmarks.replay.tables import time_on
+from benchmarks.show.cell_table import rich_tables
 
 METHODS = Path(__file__).resolve().parents[1] / "conf" / "method"
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.errors import UserError
-from benchmarks.records import disk_errors, write_text_atomically
-from benchmarks.report import build, find_runs
-from benchmarks.viewer import Limits
+from benchmarks.files import disk_errors, write_text_atomically
+from benchmarks.show.page import build, find_runs
+from benchmarks.show.viewer_data import Limits
 
 
 def main() -> None:

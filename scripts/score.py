@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.errors import UserError
-from benchmarks.quality import score_run
-from benchmarks.tables import rich_tables
+from benchmarks.quality.score_run import score_run
+from benchmarks.show.cell_table import rich_tables
 
 KEYS = ("allow_code_execution", "dataset.path", "model.path")
 

@@ -14,13 +14,13 @@ from time import perf_counter
 from baselines.opt_tree import OptTreeDrafter
 from baselines.pld import PromptLookupDrafter
 from baselines.suffix import SuffixDrafter
-from benchmarks.datasets import load_dataset
+from benchmarks.data.items import load_dataset
 from benchmarks.environment import describe
-from benchmarks.models import ModelSpec, load_model
-from goose.drafter import GooseDrafter
+from benchmarks.models.load import ModelSpec, load_model
+from goose.drafters.goose import GooseDrafter
+from goose.drafters.goose_opt import GooseOptDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
-from goose.optimal import GooseOptDrafter
 
 DRAFTERS = {
     "goose": GooseDrafter,

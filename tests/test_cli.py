@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import REPO, run_here
 
-from benchmarks.records import RunFolder
-from goose.chances import PRIOR_FILE
+from benchmarks.record.run_folder import RunFolder
+from command_line import REPO, run_here
+from goose.drafters.probabilities import PRIOR_FILE
 
 METHODS = ["ar", "pld", "goose", "iso3", "goose_elastic"]
 CELL = ["model=tiny", f"compare=[{','.join(METHODS)}]", "limit=8", "max_new_tokens=16"]

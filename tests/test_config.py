@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import runpy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -13,15 +12,15 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from benchmarks import cell
-from benchmarks.datasets import load_dataset
+from benchmarks.data.items import load_dataset
 from benchmarks.errors import UserError
-from benchmarks.kinds import misfit
-from benchmarks.models import ModelSpec
+from benchmarks.models.load import ModelSpec
+from benchmarks.run import cell
+from benchmarks.run.config_types import misfit
 from goose import Sampling, decode
+from paths import REPO
 from toy import P0, counter
 
-REPO = Path(__file__).parents[1]
 CONF = REPO / "conf"
 RUN = runpy.run_path(str(REPO / "run.py"))
 GROUPS = ("model", "dataset", "method")
@@ -42,7 +41,7 @@ OTHER_TEXT = {
 OTHER_NULL = {
     "n_harvested": 3,
     "template": [[0], [1], [0, 0]], "acceptance_file": "/nowhere.json", "cost": {1: 0.03, 16: 0.04},
-    "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.opt_tree.AdjacencyFiller"},
+    "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.AdjacencyFiller"},
 }  # fmt: skip
 # Arguments that a file may leave out, because nothing of that method reads them.
 UNREAD = {"iso_mixed": {"consensus", "long_match"}}
@@ -228,7 +227,7 @@ def test_a_text_setting_takes_its_own_words_only(name):
     "override",
     [
         "method.drafter.context.lengths=[]", "method.drafter.context.lengths=[0]", "method.drafter.context.max_match=0",
-        "method.drafter.table.top_k=0", "method.drafter._target_=goose.drafter.NoSuchDrafter",
+        "method.drafter.table.top_k=0", "method.drafter._target_=goose.drafters.goose.NoSuchDrafter",
         "method.drafter._target_=no_such_module.Drafter", "method.drafter.table.top_k=many",
         "method.drafter.table.top_k=3.5", "method.drafter.min_score=abc", "method.drafter.max_chain=x",
         "method.drafter.max_depth=-1", "method.drafter.ema_alpha=7", "method.drafter=null",

@@ -1,7 +1,6 @@
 """What every drafter owes the loop (9, 10, 12, 13). Adding a drafter to the contract is one line in DRAFTERS."""
 
 import pytest
-from drafting import columns, run, steep
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
@@ -10,12 +9,13 @@ from baselines.pld import PromptLookupDrafter
 from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
 from baselines.token_recycling import TokenRecyclingDrafter
-from goose.chances import Chances
-from goose.drafter import GooseDrafter
+from drafting import columns, run, steep
+from goose.drafters.goose import GooseDrafter
+from goose.drafters.goose_opt import GooseOptDrafter
+from goose.drafters.probabilities import Chances
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling
-from goose.optimal import GooseOptDrafter
 from goose.sources.context import ContextMatcher
 from goose.sources.draft_model import DraftModelFiller
 from goose.sources.evidence import Evidence

@@ -3,13 +3,13 @@
 import dataclasses
 import runpy
 from itertools import product
-from pathlib import Path
 
 import hydra
 import pytest
 from omegaconf import OmegaConf
 
-REPO = Path(__file__).parents[1]
+from paths import REPO
+
 CONF = REPO / "conf"
 RUN = runpy.run_path(str(REPO / "run.py"))
 EXPERIMENTS = sorted(file.stem for file in (CONF / "experiment").glob("*.yaml"))

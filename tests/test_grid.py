@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import REPO, run_here
 
-from benchmarks import cell, grid, records
-from benchmarks.grid import FAILED, INTERRUPTED, PROBLEMS
-from benchmarks.records import RunFolder
+from benchmarks.record import grid, run_folder
+from benchmarks.record.grid import FAILED, INTERRUPTED, PROBLEMS
+from benchmarks.record.run_folder import RunFolder
+from benchmarks.run import cell
+from command_line import REPO, run_here
 from goose.engine.lm import TreeLM
 from tiny_sets import mbpp
 
@@ -137,7 +138,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(here, monkeypatch, capsys):
         fsync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(records.os, "fsync", full)
+        patch.setattr(run_folder.os, "fsync", full)
         status, out, err = run_here(monkeypatch, capsys, *sweep)
     assert status == FAILED
     assert err.count("No space left on device. Make room there") == 2

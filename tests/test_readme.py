@@ -1,15 +1,15 @@
 """What the README shows must run: its Python blocks, its commands' names, its links."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 import goose
-from benchmarks.embedded import tiny_model, tiny_tokenizer
+from benchmarks.models.embedded import tiny_model, tiny_tokenizer
+from paths import REPO
 from toy import P0, counter
 
-ROOT = Path(__file__).parents[1]
+ROOT = REPO
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 

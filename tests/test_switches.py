@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from drafting import run, steep
 
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
 from baselines.opt_tree import AdjacencyFiller, OptTreeDrafter
@@ -14,12 +13,13 @@ from baselines.pld import PromptLookupDrafter
 from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
 from baselines.token_recycling import TokenRecyclingDrafter
-from goose.chances import Chances
-from goose.drafter import GooseDrafter
-from goose.optimal import GooseOptDrafter
-from goose.sources.alone import rows_alone
+from drafting import run, steep
+from goose.drafters.goose import GooseDrafter
+from goose.drafters.goose_opt import GooseOptDrafter
+from goose.drafters.probabilities import Chances
 from goose.sources.context import ContextMatcher
 from goose.sources.evidence import Evidence
+from goose.sources.single_token_rows import rows_alone
 from goose.sources.transition import AdjacencyTable
 from toy import StubLM
 

@@ -2,13 +2,13 @@
 results/paper/claims.csv uses.
 
 A neighbour is another arm of the same model and dataset, at any budget and temperature. None: the arm has no such
-number. The numbers themselves come from metrics.py and metrics_tree.py.
+number. The numbers themselves come from metrics.py and tree_metrics.py.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks import metrics_tree
+from benchmarks.metrics import tree_metrics
 from benchmarks.paper.runs import Arm
 
 Values = Callable[[Arm, Sequence[Arm]], float | None]
@@ -31,7 +31,7 @@ def _change_against(method: str, name: str) -> Values:
 
     def value(arm: Arm, neighbours: Sequence[Arm]) -> float | None:
         other = _beside(arm, neighbours).get(method)
-        return metrics_tree.change(arm.numbers.get(name), other.numbers.get(name) if other else None)
+        return tree_metrics.change(arm.numbers.get(name), other.numbers.get(name) if other else None)
 
     return value
 
@@ -48,7 +48,7 @@ def _conditions(arm: Arm) -> tuple[int, float]:
 def _synergy_gain(arm: Arm, neighbours: Sequence[Arm]) -> float | None:
     beside = _beside(arm, neighbours)
     mals = [beside[name].numbers.get("mal") if name in beside else None for name in ("pld", "tr")]
-    value = metrics_tree.synergy(arm.numbers.get("mal"), *mals)
+    value = tree_metrics.synergy(arm.numbers.get("mal"), *mals)
     return None if value is None else value - 1
 
 
@@ -100,4 +100,4 @@ METRICS = {
     "mal growth past 150 nodes": Metric(_growth_past(150), in_kind=True, is_sweep=True),
     "best delta": Metric(_best_delta, timed=True, is_sweep=True),
 }
-STATISTICS = {"mean": metrics_tree.mean_known, "median": metrics_tree.median_known, "max": max}
+STATISTICS = {"mean": tree_metrics.mean_known, "median": tree_metrics.median_known, "max": max}

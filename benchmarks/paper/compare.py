@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.harness import BASELINE
 from benchmarks.paper.runs import Arm, Run
+from benchmarks.record.turn import BASELINE
 
 
 @dataclass(frozen=True)

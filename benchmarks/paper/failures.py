@@ -1,15 +1,15 @@
 """Cells of a grid that failed before they had a run folder: a model that does not load, a set that is not there.
 
-benchmarks/grid.py keeps what became of every planned cell; here it is put into the tables, so that no cell disappears.
+record/grid.py keeps what became of every planned cell; here it goes into the tables, so that none disappears.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks import grid
 from benchmarks.paper.layout import FAILED, NOT_RUN, PaperTable
 from benchmarks.paper.runs import Arm
+from benchmarks.record import grid
 
 
 @dataclass(frozen=True)

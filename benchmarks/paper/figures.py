@@ -6,8 +6,7 @@ A figure whose numbers nobody has measured is not drawn; `draw_all` says which, 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.cost_curve import TREE, CostCurve
-from benchmarks.harness import BASELINE
+from benchmarks.cost.curve import TREE, CostCurve
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
 from benchmarks.paper.layout import number
@@ -15,8 +14,9 @@ from benchmarks.paper.opt_tree import delta_arms, swept
 from benchmarks.paper.runs import Arm
 from benchmarks.paper.times import MAKE_CURVE, PARTS
 from benchmarks.paper.trees import OVER_BUDGET, TOPOLOGIES
-from benchmarks.plot_average_tree import TreePanel, draw_average_trees
-from benchmarks.plot_paper import (
+from benchmarks.record.turn import BASELINE
+from benchmarks.show.figure_average_tree import TreePanel, draw_average_trees
+from benchmarks.show.figures_paper import (
     BOTH,
     NOTHING,
     Bar,

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from benchmarks.harness import BASELINE
 from benchmarks.paper import layout
 from benchmarks.paper.compare import Comparison, side_by_side
 from benchmarks.paper.layout import PaperTable, cell, facts, number, speed_up_text
 from benchmarks.paper.runs import Arm
+from benchmarks.record.turn import BASELINE
 
 MADE_BY = "make grid EXP=main (the paper's 5 x 5 grid) or EXP=embedded"
 SPEED = ("speed_up", "speed_up_low", "speed_up_high", "mean_of_ratios", "tokens_per_second")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.files import disk_errors, write_text_atomically
 from benchmarks.paper.compare import Comparison, side_by_side, torn_and_failed
 from benchmarks.paper.runs import Arm
-from benchmarks.records import disk_errors, write_text_atomically
-from benchmarks.tables import FEW_PROMPTS, NOT_AVAILABLE, grid_lines, without_step
+from benchmarks.show.cell_table import FEW_PROMPTS, NOT_AVAILABLE, grid_lines, without_step
 
 # The paper's grid (GOOSE v2, section 5) under the names of conf/model and conf/dataset.
 PAPER_MODELS = ("vicuna7b", "vicuna13b", "vicuna33b", "llama3", "qwen3")

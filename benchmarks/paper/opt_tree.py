@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from benchmarks.harness import BASELINE
 from benchmarks.paper import layout
 from benchmarks.paper.compare import Comparison, side_by_side
 from benchmarks.paper.layout import PaperTable, cell, facts, number, speed_up_text
 from benchmarks.paper.runs import Arm
+from benchmarks.record.turn import BASELINE
 
 MADE_BY = "make grid EXP=opt_tree"
 STRUCTURES = {  # method -> tree structure, draft

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import grid, metrics, metrics_tree
+from benchmarks import metrics
 from benchmarks.environment import fingerprint
 from benchmarks.errors import UserError
-from benchmarks.grid import PLAN, remarks
-from benchmarks.harness import BASELINE
-from benchmarks.lossless import divergences
-from benchmarks.metrics import Losslessness, NodeCounts
-from benchmarks.metrics_tree import AverageTree, Expectation
-from benchmarks.records import CELL, RunFolder
-from benchmarks.tree_counts import counted
+from benchmarks.metrics import Losslessness, NodeCounts, tree_metrics
+from benchmarks.metrics.lossless import divergences
+from benchmarks.metrics.tree_counts import counted
+from benchmarks.metrics.tree_metrics import AverageTree, Expectation
+from benchmarks.record import grid
+from benchmarks.record.grid import PLAN, remarks
+from benchmarks.record.run_folder import CELL, RunFolder
+from benchmarks.record.turn import BASELINE
 
 HEADER_KEYS = ("run_id", "config", "methods", "model", "dataset", "environment", "prompts_sha256", "stop_ids")
 SETTINGS = ("attention", "prompt_style", "max_new_tokens", "stop_rule", "seed")
@@ -67,8 +68,7 @@ class Run:
         settings = {key: header["config"].get(key) for key in SETTINGS}
         prompts = hashlib.sha256(" ".join(header["prompts_sha256"]).encode()).hexdigest()[:12]
         data = {"dataset_sha256": header["dataset"]["sha256"], "prompts": f"{len(header['prompts_sha256'])}, {prompts}"}
-        engine = header.get("engine", "eager")  # what records without the key were made with
-        machine = {**fingerprint(header["environment"]), "engine": engine}
+        machine = {**fingerprint(header["environment"]), "engine": header["engine"]}
         return {**machine, **model, **settings, "stop_ids": header["stop_ids"], **data}
 
 
@@ -203,7 +203,7 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
         "speed_up_low": interval[0] if interval else None,
         "speed_up_high": interval[1] if interval else None,
         "mean_of_ratios": metrics.mean_of_ratios(own, baseline) if is_trusted else None,
-        "decomposed_speed_up": metrics_tree.decomposed_speed_up(own, baseline) if is_trusted else None,
+        "decomposed_speed_up": tree_metrics.decomposed_speed_up(own, baseline) if is_trusted else None,
         "mal": metrics.mean_acceptance_length(own),
         "tau": metrics.tau(own),
         "mean_nodes": mean_nodes,
@@ -214,7 +214,7 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
         "p_s_tested": sources["context"].conditional_acceptance,
         "p_t": sources["adjacency"].acceptance,
         "p_t_tested": sources["adjacency"].conditional_acceptance,
-        "p_ratio": metrics_tree.acceptance_ratio(sources),
+        "p_ratio": tree_metrics.acceptance_ratio(sources),
         "draft_overhead": metrics.draft_overhead(own),
         "repeat_spread": metrics.repeat_spread(own),
     }
@@ -223,12 +223,12 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
         "n_prompts": len({turn["prompt_id"] for turn in own}),
         "n_stepping": metrics.n_stepping(own),
         "numbers": {name: None if value is None else float(value) for name, value in numbers.items()},
-        "step_seconds": metrics_tree.mean_step_seconds(own),
+        "step_seconds": tree_metrics.mean_step_seconds(own),
         "by_source": sources,
-        "by_depth": metrics_tree.acceptance_by_depth(own),
-        "by_rank": metrics_tree.acceptance_by_rank(own),
-        "expectation": metrics_tree.expectation(own),
-        "expectation_curve": metrics_tree.expectation_curve(own),
-        "tree": metrics_tree.average_tree(own),
+        "by_depth": tree_metrics.acceptance_by_depth(own),
+        "by_rank": tree_metrics.acceptance_by_rank(own),
+        "expectation": tree_metrics.expectation(own),
+        "expectation_curve": tree_metrics.expectation_curve(own),
+        "tree": tree_metrics.average_tree(own),
         "steps": columns,
     }

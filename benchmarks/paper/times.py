@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import metrics
-from benchmarks.cost_curve import CostCurve, load_curve
+from benchmarks.cost.curve import CostCurve, load_curve
 from benchmarks.errors import UserError
-from benchmarks.harness import BASELINE
 from benchmarks.paper import layout
 from benchmarks.paper.layout import PaperTable, cell, facts, number, percent, speed_up_text
 from benchmarks.paper.runs import Arm
+from benchmarks.record.turn import BASELINE
 
 MAKE_CURVE = "python scripts/measure_cost.py model=MODEL"
 PARTS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s", "other_s")

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from benchmarks import metrics_tree
-from benchmarks.metrics import NodeCounts
+from benchmarks.metrics import NodeCounts, tree_metrics
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
 from benchmarks.paper.layout import NOT_AVAILABLE, PaperTable, by_dataset, cell, facts, number, percent, speed_up_text
@@ -35,7 +34,7 @@ def heterogeneity(arms: Sequence[Arm]) -> PaperTable:
     for method in layout.methods_of(both):
         own = [arm.numbers for arm in both if arm.method == method]
         if len(own) > 1:
-            medians = (metrics_tree.median_known(row[name] for row in own) for name in names)
+            medians = (tree_metrics.median_known(row[name] for row in own) for name in names)
             rows.append(("median", f"{len(own)} cells", method, *medians))
     body = [(*r[:3], number(r[3], 3), number(r[4], 3), number(r[5], 1), number(r[6], 3), number(r[7], 3)) for r in rows]
     shown = pd.DataFrame(body, columns=columns)
@@ -55,8 +54,8 @@ def by_depth_and_rank(arms: Sequence[Arm]) -> PaperTable:
     for model in layout.models_of(drafting):
         for method in layout.methods_of(a for a in drafting if a.run.model == model):
             own = [arm for arm in drafting if (arm.run.model, arm.method) == (model, method)]
-            depths = metrics_tree.pooled([arm.by_depth for arm in own])
-            ranks = metrics_tree.pooled([arm.by_rank for arm in own])
+            depths = tree_metrics.pooled([arm.by_depth for arm in own])
+            ranks = tree_metrics.pooled([arm.by_rank for arm in own])
             texts = [*_tested(depths, DEPTHS), *_tested(ranks, RANKS)]
             rows.append((model, method, *texts))
             for kind, counts, start in (("depth", depths, 1), ("rank", ranks, 0)):
@@ -148,7 +147,7 @@ def ablations(arms: Sequence[Arm]) -> PaperTable:
 def changes(arm: Arm, reference: Arm) -> dict[str, float | None]:
     """Relative changes of an arm against another of the same cell."""
     names = ("speed_up", "mal", "tau")
-    return {f"{name}_change": metrics_tree.change(arm.numbers.get(name), reference.numbers.get(name)) for name in names}
+    return {f"{name}_change": tree_metrics.change(arm.numbers.get(name), reference.numbers.get(name)) for name in names}
 
 
 def _ablation_text(arm: Arm | None, row: dict | None) -> str:
@@ -158,7 +157,7 @@ def _ablation_text(arm: Arm | None, row: dict | None) -> str:
 def _change_text(rows: Sequence[dict]) -> str:
     texts = []
     for name in ("speed_up_change", "mal_change"):
-        texts.append(percent(metrics_tree.mean_known(row[name] for row in rows), sign=True))
+        texts.append(percent(tree_metrics.mean_known(row[name] for row in rows), sign=True))
     return ", ".join(texts)
 
 
@@ -179,7 +178,7 @@ def synergies(arms: Sequence[Arm]) -> PaperTable:
     numbers, body = [], []
     for (model, dataset, budget), own in places.items():
         mals = [own[name].numbers.get("mal") if name in own else None for name in names]
-        value = metrics_tree.synergy(*mals)
+        value = tree_metrics.synergy(*mals)
         each = {f"mal_{name}": mal for name, mal in zip(names, mals, strict=True)}
         numbers.append({"model": model, "dataset": dataset, "node_budget": budget, **each, "synergy": value})
         texts = [cell(own.get(name), lambda arm: number(arm.numbers["mal"], 2)) for name in names]

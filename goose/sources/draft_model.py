@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict, top_k_rows

@@ -3,12 +3,12 @@
     context    the MAX_STATES longest matches of the node's own suffix with the context, of MIN_LENGTH tokens at least:
                what followed, how often, of how many (goose/sources/suffix_index.py)
     adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram; of a
-               token that was never met, the row of the token alone (goose/sources/alone.py)
+               token that was never met, the row of the token alone (goose/sources/single_token_rows.py)
     deferred   at the root: the other ids of the row whose first became the root. What was not said now often is next
     draft      a draft model's row of the node, where a drafter has one
 
 A token that several sources name is one candidate. Its evidence is a cell, the pair of a context code and an adjacency
-code, both small whole numbers; what chance a cell has is not known here (goose/chances.py).
+code, both small whole numbers; what chance a cell has is not known here (goose/drafters/probabilities.py).
 
     context code    no match names the token: which is the best match, and does it leave a choice
                     a match names it: length of the longest that does, share of its occurrences, their number
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.suffix_index import SuffixIndex

@@ -6,7 +6,7 @@ It knows nodes, tokens and log probabilities; which candidates become nodes is t
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from goose.engine.decode import Prefill
+from goose.engine.contract import Prefill
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, Verdict
 

@@ -199,7 +199,7 @@ class TrigramTable(AdjacencyTable):
         self._rows = Rows(self.top_k, np.int8)
 
     def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """The rows of the tokens 0 .. n - 1 alone (goose/sources/alone.py): int64[n, K], float32[n, K]."""
+        """The rows of the tokens 0 .. n - 1 alone (goose/sources/single_token_rows.py): int64[n, K], float32[n, K]."""
         self._alone = Rows(self.top_k, np.int8)
         self._alone.append(*self._leveled(ids, scores))
 

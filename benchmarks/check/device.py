@@ -1,0 +1,143 @@
+"""Is the verifier exact on this device, and how near the limit does it run? The parts of scripts/device_check.py.
+
+Random weights throughout: cost does not depend on values, and exactness is asked of two engines over equal ones. Needs
+torch, transformers and numpy alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+
+from baselines.autoregressive import AutoregressiveDrafter
+from benchmarks import metrics
+from benchmarks.models.shapes import forward_work, random_model
+from goose.drafters.goose import GooseDrafter
+from goose.engine.decode import decode
+from goose.engine.lm import TreeLM
+from goose.engine.tree import DraftTree
+
+LLAMA_8B = {
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 16384,
+    "rms_norm_eps": 1e-5, "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    "tie_word_embeddings": False,
+}  # fmt: skip
+SMALL = {
+    **LLAMA_8B, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "vocab_size": 1024,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Two engines over one model in fp32, on the same trees and paths."""
+
+    max_difference: float  # of any logit
+    logit_spread: float  # largest absolute logit, to read it against
+    equal_choices: float  # share of rows with the same argmax
+    equal_outputs: bool  # of decoding with GOOSE, token for token
+    n_rows: int
+
+
+def exactness(device: str, shape: dict = SMALL, n_trees: int = 40, seed: int = 0) -> Exactness:
+    """Engine "graph" against "eager": scattered trees of 1 to 128 nodes and commits, then whole requests."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model = random_model(shape, device, torch.float32)
+    rng = np.random.default_rng(seed)
+    eager, graph = TreeLM(model, engine="eager"), TreeLM(model, engine="graph")
+    prompt = rng.integers(shape["vocab_size"], size=200).tolist()
+    for lm in (eager, graph):
+        lm.prefill(prompt, reserve=n_trees * 12 + 160)
+    worst = spread = 0.0
+    equal = n_rows = 0
+    for _ in range(n_trees):
+        tree = scattered_tree(rng, int(rng.integers(1, 129)), shape["vocab_size"])
+        a, b = eager.score(tree), graph.score(tree)
+        worst, spread = max(worst, float((a - b).abs().max())), max(spread, float(a.abs().max()))
+        equal, n_rows = equal + int((a.argmax(-1) == b.argmax(-1)).sum()), n_rows + tree.n_nodes
+        path = np.flatnonzero(tree.ancestor_mask[rng.integers(tree.n_nodes)]).tolist()[:12]
+        for lm in (eager, graph):
+            lm.commit(path)
+    outputs = [
+        decode(lm, prompt[:50] * 3, GooseDrafter(), max_new_tokens=96, node_budget=60).output_ids
+        for lm in (eager, graph)
+    ]
+    return Exactness(worst, spread, equal / n_rows, outputs[0] == outputs[1], n_rows)
+
+
+def scattered_tree(rng: np.random.Generator, n_nodes: int, vocab_size: int) -> DraftTree:
+    """A tree of n_nodes whose parents are drawn at random; tokens differ, so siblings do."""
+    tokens = rng.choice(vocab_size, size=n_nodes, replace=False).tolist()
+    return DraftTree.from_lists(tokens, [-1, *(int(rng.integers(i)) for i in range(1, n_nodes))])
+
+
+@dataclass(frozen=True)
+class PlainSpeed:
+    tokens_per_s: float  # plain decoding, the loop and all
+    limit_tokens_per_s: float  # weights and K/V read once a token at `bandwidth`
+
+    @property
+    def share_of_limit(self) -> float:
+        return self.tokens_per_s / self.limit_tokens_per_s
+
+
+def plain_speed(lm: TreeLM, bandwidth: float, context: int = 256, n_new: int = 128) -> PlainSpeed:
+    """Plain decoding behind `context` tokens against the bytes that it must read, `bandwidth` in bytes/s."""
+    ids = np.random.default_rng(0).integers(lm.vocab_size, size=context).tolist()
+    seconds = []
+    for _ in range(3):
+        generation = decode(lm, ids, AutoregressiveDrafter(), max_new_tokens=n_new)
+        seconds.append(generation.decode_s / len(generation.steps))
+    n_bytes = forward_work(lm.model.config, 1, context + n_new // 2, lm.dtype.itemsize).n_bytes
+    return PlainSpeed(1 / median(seconds), bandwidth / n_bytes)
+
+
+def host_share(lm: TreeLM, node_budget: int = 60, n_new: int = 96) -> dict[str, float]:
+    """GOOSE's host work (draft, walk, observe) and launching, median milliseconds and share of a step at `node_budget`.
+
+    The prompt repeats itself, so that trees are full; steps that drew less than half the budget are left out.
+    """
+    ids = np.random.default_rng(1).integers(lm.vocab_size, size=64).tolist() * 4
+    decode(lm, ids, GooseDrafter(), max_new_tokens=8, node_budget=node_budget)
+    steps = decode(lm, ids, GooseDrafter(), max_new_tokens=n_new, node_budget=node_budget).steps
+    rows = []
+    for i, tree in enumerate(steps.trees):
+        if tree.n_nodes >= node_budget // 2:
+            host = steps.draft_s[i] + steps.walk_s[i] + steps.observe_s[i]
+            rest = steps.forward_s[i] + steps.fetch_s[i] + steps.commit_s[i]
+            rows.append((host, steps.forward_s[i], host + rest))
+    if not rows:
+        return {}
+    host, launch, step = (1e3 * median(column) for column in zip(*rows, strict=True))
+    return {"host_ms": host, "launch_ms": launch, "step_ms": step, "host_share": host / step, "n_steps": len(rows)}
+
+
+def replay_rows(lines: dict[str, list[dict]]) -> list[dict]:
+    """One row a method of a shape-true replay (benchmarks/replay/timed.py), `ar` first among the lines."""
+    baseline = next(iter(lines.values()))
+    return [
+        {
+            "method": method,
+            "tokens_per_s": metrics.tokens_per_second(turns),
+            "speed_up": metrics.speed_up(turns, baseline),
+            "MAL": metrics.mean_acceptance_length(turns),
+            "nodes": metrics.nodes_per_step(turns)[0],
+        }
+        for method, turns in lines.items()
+    ]
+
+
+def as_text(rows: Sequence[dict]) -> str:
+    """Rows of like keys as an aligned table, without a library for it."""
+    if not rows:
+        return "(none)"
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+
+
+def _cell(value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

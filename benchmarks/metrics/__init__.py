@@ -1,0 +1,62 @@
+"""Every number of every table, computed from the recorded lines and nowhere else: one function per definition."""
+
+from benchmarks.metrics.acceptance import (
+    NodeCounts,
+    acceptance_by_source,
+    bound_on_mal,
+    draft_acceptance,
+    empty_draft_share,
+    mean_acceptance_length,
+    node_counts,
+    nodes_per_step,
+    tau,
+)
+from benchmarks.metrics.lossless import Losslessness, losslessness
+from benchmarks.metrics.speed import (
+    HOST_PARTS,
+    STEP_PARTS,
+    UNSTABLE_SPREAD,
+    bootstrap_interval,
+    draft_overhead,
+    end_to_end_tokens_per_second,
+    mean_of_ratios,
+    projected_speed_up,
+    repeat_spread,
+    speed_up,
+    speed_up_interval,
+    step_milliseconds,
+    tokens_per_second,
+)
+from benchmarks.metrics.turns import Turns, common_turns, n_stepping, ratio, steps
+
+__all__ = [
+    "HOST_PARTS",
+    "STEP_PARTS",
+    "UNSTABLE_SPREAD",
+    "Losslessness",
+    "NodeCounts",
+    "Turns",
+    "acceptance_by_source",
+    "bootstrap_interval",
+    "bound_on_mal",
+    "common_turns",
+    "draft_acceptance",
+    "draft_overhead",
+    "empty_draft_share",
+    "end_to_end_tokens_per_second",
+    "losslessness",
+    "mean_acceptance_length",
+    "mean_of_ratios",
+    "n_stepping",
+    "node_counts",
+    "nodes_per_step",
+    "projected_speed_up",
+    "ratio",
+    "repeat_spread",
+    "speed_up",
+    "speed_up_interval",
+    "step_milliseconds",
+    "steps",
+    "tau",
+    "tokens_per_second",
+]

@@ -1,0 +1,1 @@
+"""Pass rates of the answers: extracting code, running it confined, comparing with the reference."""

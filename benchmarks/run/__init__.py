@@ -1,0 +1,1 @@
+"""One cell: a model, a dataset and several methods, measured side by side."""

@@ -1,0 +1,279 @@
+"""One cell from plain settings to a printed table: load, record, measure, judge, summarise.
+
+The settings are the resolved config as a dictionary; this file does not know how it was composed.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from benchmarks.cost.curve import curve_of
+from benchmarks.data.items import Item, load_dataset
+from benchmarks.data.prompts import Prompt, render, template_source
+from benchmarks.environment import describe, fingerprint
+from benchmarks.errors import UserError
+from benchmarks.metrics.lossless import divergences, fp32_judge
+from benchmarks.models.load import LoadedModel, generation_notice, load_model, spec_of, stop_ids
+from benchmarks.models.single_token_rows import knowing
+from benchmarks.record.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, named_files, outcome_of
+from benchmarks.record.run_folder import RUN, RunFolder
+from benchmarks.record.turn import BASELINE
+from benchmarks.run.interleave import CellPrompt, Settings, asked_ids, longest_request, run_cell
+from benchmarks.show.cell_table import CellTable, cell_table, markdown, rich_tables
+from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
+from goose.engine.verify import Sampling
+
+# A text of no dataset, so that warming up never sees a measured prompt.
+WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volume(width, height, depth):\n    return "
+
+Makers = Callable[[dict[str, dict]], dict[str, Callable]]
+
+
+def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None = None) -> int:
+    """Runs a new cell in a new folder; returns the exit status."""
+    if settings["model"].get("weights") == "random":
+        raise UserError(
+            "model.weights=random: what random weights accept means nothing, so a run needs pretrained ones; leave "
+            "weights=pretrained, or time the shape with scripts/measure_cost.py or scripts/replay.py --time-on"
+        )
+    made = makers(methods)
+    settings = resolved(settings)
+    loaded, lm, prompts, header = _prepare(settings)
+    own = {
+        "config": header.pop("config"),
+        "methods": methods,
+        "config_hash": config_hash(settings, methods),
+        "files": named_files([settings, methods]),
+        "sized_by": _sized_by(made),
+    }
+    runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
+    folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
+    return _run(folder, loaded, lm, prompts, made, place)
+
+
+def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None) -> Outcome:
+    """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
+    settings = resolved(settings)
+    folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
+    found = find(folder, key)
+    # Opening a torn folder mends it, and what is said of that belongs to resume().
+    if found is not None and (found / RUN).exists() and RunFolder.open(found).is_complete:
+        print(f"complete, not run again: {found}")
+        return outcome_of(found, skipped=True)
+    status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
+    run = find(folder, key)
+    return Outcome(INTERRUPTED, "interrupted", run.name) if status == INTERRUPTED else outcome_of(run, skipped=False)
+
+
+def resume(path: str, makers: Makers, place: Place | None = None) -> int:
+    """Finishes a killed run with its own settings: finished lines stay, nothing is measured twice."""
+    folder = RunFolder.open(path)
+    if folder.is_complete:
+        raise UserError(f"{path} is complete; there is nothing to resume")
+    missing = [key for key in ("config", "methods", "environment") if key not in folder.header]
+    if missing:
+        raise UserError(f"{path}: cell.json lacks {', '.join(missing)}; it was not written by this harness, start anew")
+    methods = folder.header["methods"]
+    warm = [name for name, drafter in methods.items() if _is_warm(drafter)]
+    if warm:
+        raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
+    made = makers(methods)
+    sized_by = _sized_by(made)
+    named = named_files([folder.header["config"], methods])
+    changed = [file for file, sha256 in folder.header.get("files", {}).items() if named.get(file) != sha256]
+    if changed:
+        raise UserError(f"{', '.join(changed)}: not what it was when {path} was begun; start anew")
+    if folder.header.get("sized_by", {}) != sized_by:
+        raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")
+    loaded, lm, prompts, header = _prepare(folder.header["config"])
+    for key in ("model", "dataset"):
+        if header[key] != folder.header[key]:
+            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {header[key]}; start anew")
+    if header["prompts_sha256"] != folder.header["prompts_sha256"]:
+        raise UserError(f"the prompts of {path} are rendered differently now; start anew")
+    then, now = fingerprint(folder.header["environment"]), fingerprint(header["environment"])
+    differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
+    if differing:
+        raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
+    return _run(folder, loaded, lm, prompts, made, place)
+
+
+def resolved(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the dataset's own prompt style and limit where the run sets none, as they are recorded."""
+    own = {"prompt_style", "max_new_tokens"}
+    if absent := own - set(settings["dataset"]):
+        raise UserError(f"dataset lacks the key(s) {', '.join(sorted(absent))}; see conf/dataset")
+    return settings | {key: settings[key] or settings["dataset"][key] for key in own}
+
+
+def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPrompt], dict]:
+    """The model, its verifier, the prompts, and the record's header with every setting resolved."""
+    attention = settings["attention"]
+    if attention not in ATTENTIONS:
+        raise UserError(f"attention={attention} cannot apply a tree mask; choose one of {', '.join(ATTENTIONS)}")
+    engine = settings["engine"]
+    if engine not in ("auto", *ENGINES):
+        raise UserError(f"engine={engine} is unknown; choose auto, {', '.join(ENGINES)}")
+    data_config = dict(settings["dataset"])
+    style = settings["prompt_style"]
+    loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
+    spec, frame = spec_of(settings["model"]), settings["model"].get("chat_frame")
+    window = {key: settings.get(key) for key in ("data_dir", "limit", "offset")}
+    try:
+        dataset = load_dataset(**loader_keys, **window)
+    except TypeError as error:
+        raise UserError(f"dataset: {error}") from error
+    transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
+    loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
+    try:
+        lm = TreeLM(loaded.model, engine=engine, attention=attention)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    prompts = [_cell_prompt(item, loaded.tokenizer, style, frame) for item in dataset.items]
+    model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
+    header = {
+        "config": settings,
+        "model": model,
+        "engine": lm.engine,
+        "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
+        "generation_notice": generation_notice(loaded.model),
+        "chat_template": template_source(loaded.tokenizer, style),
+        "dataset": {key: getattr(dataset, key) for key in ("name", "source", "version", "sha256")},
+        "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
+        "environment": describe(loaded.device),
+    }
+    return loaded, lm, prompts, header
+
+
+def _cell_prompt(item: Item, tokenizer: Any, style: str, frame: str | None) -> CellPrompt:
+    """Raw style asks the first turn alone; a later turn has the answers before it in its text."""
+
+    def rendered(outputs: Sequence[Sequence[int]]) -> Prompt:
+        answers = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in outputs]
+        return render(item, tokenizer, style, answers, frame)
+
+    first, n_turns = rendered([]), len(item.turns) if style == "chat" else 1
+    return CellPrompt(item.id, first.ids, first.text_sha256, item.group, n_turns, rendered if n_turns > 1 else None)
+
+
+def _run(
+    folder: RunFolder,
+    loaded: LoadedModel,
+    lm: TreeLM,
+    prompts: list[CellPrompt],
+    made: dict[str, Callable],
+    place: Place | None,
+) -> int:
+    console = Console()
+    config = folder.header["config"]
+    curve = curve_of(config)  # a file that is none fails here, not behind hours of measuring
+    if place is not None:
+        console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
+    console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
+    sampling = Sampling(config["temperature"], config["seed"])
+    settings = Settings(
+        config["node_budget"],
+        config["max_new_tokens"],
+        frozenset(folder.header["stop_ids"]),
+        sampling,
+        config["repeats"],
+    )
+    for notice in filter(None, [folder.header["generation_notice"], *folder.notices]):
+        console.print(f"notice: {notice}", markup=False)
+    n_jobs = sum(prompt.n_turns for prompt in prompts) * len(made) * settings.repeats
+    warm_up_ids = loaded.tokenizer(WARM_UP_TEXT)["input_ids"]
+    n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
+    interrupted = False
+    try:
+        made = knowing(made, lm, loaded.tokenizer)
+        lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
+        with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
+            run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
+    except KeyboardInterrupt:
+        interrupted = True
+    if interrupted:
+        folder.close()
+        console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
+        return INTERRUPTED
+    lines = folder.lines()
+    found = _divergences(loaded, lm, lines, prompts, sampling, config)
+    table = cell_table(folder.header, lines, found, curve)
+    folder.finish({"divergences": found, "problems": table.problems})
+    return report(folder, table, console)
+
+
+@contextmanager
+def _progress(console: Console, n_done: int, n_jobs: int, place: Place | None) -> Iterator[Callable[[dict], None]]:
+    """Shows how far the cell is, and the grid; yields what is to be called behind every line."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Over hours, not rich's last seconds: one turn may take minutes.
+    with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=24 * 3600) as progress:
+        task = progress.add_task("measuring", total=n_jobs, completed=n_done)
+        grid = None
+        if place is not None:  # cells before this one are done; this one counts by its share
+            grid = progress.add_task("cells", total=place.n_cells, completed=place.number + n_done / n_jobs)
+
+        def on_turn(line: dict) -> None:
+            turn = f"turn {line['turn'] + 1} " if line["turn"] else ""
+            progress.update(task, advance=1, description=f"{line['prompt_id']} {turn}{line['method']}")
+            if grid is not None:
+                progress.update(grid, advance=1 / n_jobs)
+
+        yield on_turn
+
+
+def report(folder: RunFolder, table: CellTable, console: Console) -> int:
+    """Prints the cell's table and keeps it beside the record; 1 when a method is broken or a prompt failed, else 0."""
+    try:
+        (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
+    except OSError as error:  # the record is complete without it
+        console.print(f"notice: table.md could not be written ({error.strerror})", markup=False)
+    for rendered in rich_tables(table):
+        console.print(rendered)
+    console.print(table.conditions, markup=False, highlight=False)
+    for text in table.notices:
+        console.print(f"notice: {text}", markup=False)
+    for text in table.problems:
+        console.print(f"problem: {text}", markup=False, style="bold red")
+    return 1 if table.problems else 0
+
+
+def release_memory() -> None:
+    """Between two cells of one process: the model of the first must be gone before the second is loaded."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -> list[dict]:
+    """Differing outputs; outside fp32 each is judged by an fp32 copy of the model, loaded only when one is needed."""
+    ids = asked_ids(prompts, lines)
+    found = divergences(lines, BASELINE, ids, judge=None)
+    if not found or loaded.dtype == "float32":
+        return found
+    spec = spec_of(config["model"])
+    try:
+        exact = load_model(spec, device=loaded.device, dtype="float32").model
+    except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
+        exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
+    return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
+
+
+def _sized_by(made: dict[str, Callable]) -> dict[str, str]:
+    """Method -> the label of the verify cost that sizes its trees, of the methods that weigh cost."""
+    labels = {name: getattr(getattr(make(), "cost", None), "label", None) for name, make in made.items()}
+    return {name: label for name, label in labels.items() if label is not None}
+
+
+def _is_warm(drafter_config: Any) -> bool:
+    if not isinstance(drafter_config, dict):
+        return False
+    return drafter_config.get("state") == "warm" or any(_is_warm(value) for value in drafter_config.values())

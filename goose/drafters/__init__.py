@@ -1,0 +1,1 @@
+"""Drafters that propose trees over several sources: GOOSE and goose_opt."""

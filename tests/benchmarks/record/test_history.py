@@ -1,0 +1,91 @@
+"""Records made before the modules moved (tests/old_records, schema version 1): read, found again, resumed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.metrics import common_turns, mean_acceptance_length
+from benchmarks.record.history import MOVED, SCHEMA_VERSION, upgraded
+from benchmarks.record.run_folder import RunFolder
+from benchmarks.run import cell
+from benchmarks.run.config_types import misfit
+from command_line import run_here
+from paths import REPO
+
+OLD = REPO / "tests" / "old_records"
+COLUMNS = ("context", "emitted", "path", "tokens", "parents", "sources")
+
+
+@pytest.fixture
+def same_environment(monkeypatch):
+    """The old records were measured on another day's machine, and only there may a run be resumed."""
+    monkeypatch.setattr(cell, "fingerprint", lambda env: {})
+
+
+def tear(folder: Path, n_lines: int) -> list[dict]:
+    """Kills the run after n_lines and a half; returns all its lines."""
+    lines = (folder / "turns.jsonl").read_text().splitlines(keepends=True)
+    (folder / "turns.jsonl").write_text("".join(lines[:n_lines]) + lines[n_lines][: len(lines[n_lines]) // 2])
+    (folder / "run.json").unlink()
+    (folder / "table.md").unlink()
+    return [json.loads(line) for line in lines]
+
+
+def countable(lines: list[dict]) -> list[tuple]:
+    """All of a line that no clock has a part in."""
+    return [(x["prompt_id"], x["method"], x["place"], x["output_ids"], [x["steps"][c] for c in COLUMNS]) for x in lines]
+
+
+def test_a_header_of_version_one_is_read_as_todays_and_stays_as_it_is():
+    header = {"schema_version": 1, "methods": {"a": {"_target_": "goose.optimal.GooseOptDrafter", "size": "cost"}}}
+    kept = json.loads(json.dumps(header))
+    new = upgraded(header)
+    assert header == kept
+    assert new["schema_version"] == SCHEMA_VERSION
+    assert new["methods"] == {"a": {"_target_": "goose.GooseOptDrafter", "size": "cost"}}
+    assert (new["engine"], new["files"], new["sized_by"]) == ("eager", {}, {})
+    assert upgraded(new) is new
+
+
+@pytest.mark.parametrize("path", sorted(set(MOVED.values())))
+def test_every_path_that_stays_leads_to_a_class(path):
+    module, _, name = path.rpartition(".")
+    assert isinstance(getattr(__import__(module, fromlist=[name]), name), type)
+
+
+def test_an_old_run_is_read_and_gives_the_numbers_it_gave():
+    folder = RunFolder.open(OLD / "ten_methods")
+    table = (OLD / "ten_methods" / "table.md").read_text()
+    assert folder.is_complete
+    assert all(misfit(drafter) is None for drafter in folder.header["methods"].values())
+    for method, turns in common_turns(folder.lines(), list(folder.header["methods"])).items():
+        row = next(line for line in table.splitlines() if line.startswith(f"| {method} |"))
+        assert f"{mean_acceptance_length(turns):.2f}" == row.split("|")[5].strip()
+
+
+def test_an_old_run_that_was_killed_is_finished(tmp_path, monkeypatch, capsys, same_environment):
+    """Every method's drafter is made from its old settings, and drafts what it drafted."""
+    monkeypatch.chdir(REPO)  # its cost curve is named from here
+    run = shutil.copytree(OLD / "ten_methods", tmp_path / "run")
+    # A curve's label and digest are those of its file, which may be measured again; trees of 8 nodes stay the same.
+    before = tear(run, 11)
+    status, _, err = run_here(monkeypatch, capsys, f"resume={run}")
+    assert (status, err) == (0, "")
+    assert countable(RunFolder.open(run).lines()) == countable(before)
+
+
+def test_the_cells_of_an_old_grid_are_found_and_a_torn_one_is_finished(tmp_path, monkeypatch, capsys, same_environment):
+    monkeypatch.chdir(tmp_path)
+    grid = shutil.copytree(OLD / "smoke", tmp_path / "results" / "runs" / "smoke")
+    status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
+    assert (status, err) == (0, "")
+    assert out.count("complete, not run again") == 2
+    torn = min(folder.parent for folder in grid.glob("*/cell.json"))
+    before = tear(torn, 2)
+    status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
+    assert (status, err) == (0, "")
+    assert out.count("complete, not run again") == 1
+    assert len(list(grid.glob("*/cell.json"))) == 2
+    assert countable(RunFolder.open(torn).lines()) == countable(before)
