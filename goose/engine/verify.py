@@ -38,12 +38,12 @@ class Scored:
 
     next_tokens: list[int]  # n: the target's token after each node
     top_ids: np.ndarray  # int64[n, K], best first; K = 0 when the drafter asked for none
-    top_scores: np.ndarray  # float32[n, K], softmax over the K entries only, in half precision
+    top_scores: np.ndarray  # float32[n, K], softmax over the K entries only
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The accepted path and the target's own token behind it."""
+    """The accepted path and the target's own token after it."""
 
     path: list[int]  # node indices, root first
     bonus: int
@@ -110,7 +110,6 @@ def _in_chunks(logits: torch.Tensor) -> torch.Tensor:
 def top_k_rows(logits: torch.Tensor, k: int, maxima: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(int64[n, K], float32[n, K]): the K best ids of each row, best first, and the softmax over those K alone.
 
-    Scores are rounded to half precision, as GOOSE's reference keeps them in its unigram tier: its thresholds see it.
     `maxima`: chunk_maxima(logits), where they are at hand.
     """
     n, n_vocab = logits.shape
@@ -126,9 +125,9 @@ def top_k_rows(logits: torch.Tensor, k: int, maxima: torch.Tensor | None = None)
         if n_body < n_vocab:
             candidates = torch.cat([candidates, logits[:, n_body:]], dim=1)
             chunks = torch.cat([chunks, chunks.new_full((n, 1), n_body // _CHUNK)], dim=1)
-        values, places = candidates.topk(k, dim=-1)
-        ids = chunks.gather(1, places // _CHUNK) * _CHUNK + places % _CHUNK
-    return ids, torch.softmax(values.float(), dim=-1).half().float()
+        values, columns = candidates.topk(k, dim=-1)
+        ids = chunks.gather(1, columns // _CHUNK) * _CHUNK + columns % _CHUNK
+    return ids, torch.softmax(values.float(), dim=-1)
 
 
 def fetch(logits: torch.Tensor, positions: np.ndarray, sampling: Sampling, top_k: int) -> Scored:
