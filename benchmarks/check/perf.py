@@ -19,6 +19,7 @@ from benchmarks.cost.measure import bushy_tree
 from benchmarks.errors import UserError
 from goose.drafters.goose import GooseDrafter
 from goose.engine.cache import TreeCache
+from goose.engine.families import head_dim
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
@@ -167,9 +168,8 @@ def _seconds_of_mask(tree: DraftTree) -> float:
 def commit_us(lm: TreeLM, context: int, n_path: int = 8, repeats: int = 300) -> float:
     """Median microseconds of committing a scattered path behind `context` tokens, on the model's K/V shape."""
     config = lm.model.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     devices = [lm.device] * config.num_hidden_layers
-    cache = TreeCache(devices, config.num_key_value_heads, head_dim, lm.dtype)
+    cache = TreeCache(devices, config.num_key_value_heads, head_dim(config), lm.dtype)
     cache.reset(context + 64)
     path = [0, *range(2, 2 * n_path, 2)]
     samples = []

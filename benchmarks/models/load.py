@@ -1,7 +1,7 @@
 """Turns a model config into a loaded model: finds the files, refuses early what cannot work, loads.
 
 It sets no generation parameter and does not know how a model is decoded; which families can be verified exactly is the
-engine's knowledge (`goose.engine.lm.refusal`)."""
+engine's knowledge (`goose.engine.families.unsupported_reason`)."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from benchmarks.errors import UserError, first_line
 from benchmarks.models.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
 from benchmarks.models.hub import LOCAL_COPY, cached_commit, probe
 from benchmarks.models.shapes import random_model
-from goose.engine.lm import refusal
+from goose.engine.families import FAMILIES, unsupported_reason
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 SOURCES = ("hub", "embedded", "tiny")
@@ -204,9 +204,9 @@ def _checked_config(location: _Location, pin: dict[str, Any]) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the config of {location.source} could not be read ({first_line(error)}); "
-            "choose a llama, qwen2, qwen3 or mistral model in Hugging Face format"
+            f"choose a model in Hugging Face format of one of these families: {', '.join(FAMILIES)}"
         ) from error
-    reason = refusal(config)
+    reason = unsupported_reason(config)
     if reason:
         raise UserError(f"{location.source}: {reason}")
     return config

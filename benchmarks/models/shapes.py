@@ -16,7 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.errors import UserError, first_line
-from goose.engine.lm import refusal
+from goose.engine.families import head_dim, unsupported_reason
 
 REQUIRED = (
     "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -43,7 +43,7 @@ def config_of(shape: Mapping[str, Any]) -> Any:
         raise UserError(
             f"the model's shape makes no config ({first_line(error)}); see conf/model/llama3.yaml"
         ) from error
-    if reason := refusal(config):
+    if reason := unsupported_reason(config):
         raise UserError(f"the model's shape: {reason}")
     return config
 
@@ -73,7 +73,7 @@ def matrix_elements(config: Any) -> int:
 
     Left out: the embedding table, of which a forward reads n rows, and norms and biases (less than 0.1 %).
     """
-    d = _head_dim(config)
+    d = head_dim(config)
     hidden, n_heads, n_kv_heads = config.hidden_size, config.num_attention_heads, config.num_key_value_heads
     attention = hidden * d * (n_heads + 2 * n_kv_heads) + n_heads * d * hidden
     layer = attention + 3 * hidden * config.intermediate_size
@@ -96,7 +96,7 @@ def attention_work(config: Any, n_nodes: int, context: int, element_bytes: int) 
 
     Masked rows count: the kernels compute them.
     """
-    rows, d, n_layers = context + n_nodes, _head_dim(config), config.num_hidden_layers
+    rows, d, n_layers = context + n_nodes, head_dim(config), config.num_hidden_layers
     n_bytes = 2 * n_layers * config.num_key_value_heads * d * rows * element_bytes
     return Work(n_bytes, 4 * n_layers * config.num_attention_heads * d * rows * n_nodes)
 
@@ -105,7 +105,3 @@ def forward_work(config: Any, n_nodes: int, context: int, element_bytes: int) ->
     """Both parts together. Activations are left out: they stay in caches."""
     parts = matrix_work(config, n_nodes, element_bytes), attention_work(config, n_nodes, context, element_bytes)
     return Work(sum(part.n_bytes for part in parts), sum(part.n_flops for part in parts))
-
-
-def _head_dim(config: Any) -> int:
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -39,6 +39,9 @@ class ForcedLM:
     def n_committed(self) -> int:
         return self._lm.n_committed
 
+    def reserve(self, n_rows: int) -> None:
+        self._lm.reserve(n_rows)
+
     def prefill(self, ids: Sequence[int], reserve: int) -> torch.Tensor:
         """As TreeLM's; the last row's choice is the recording's first token."""
         if list(ids) != self._text[: self._n_prompt]:

@@ -25,19 +25,22 @@ class TreeCache:
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # per layer views [1, kv heads, capacity, head dim]
         self.capacity = 0
         self.n_committed = 0
-        self.n_in_flight = 0  # rows behind the committed ones that the next forward keeps: a tree grown in layers
+        self.n_in_flight = 0  # rows after the committed ones that the next forward keeps: a tree grown in layers
+        self.is_clear = True  # whether every row is still zero; whoever writes without `update` says so
         self._static: tuple[torch.Tensor, int] | None = None  # (rows to write, rows to read) inside `static`
 
     def reset(self, capacity: int, clear: bool = False) -> None:
         """Forgets everything and holds room for `capacity` tokens; the block is reused when it is large enough.
 
-        clear: overwrite what it held. For forwards that read past the filled rows: a mask hides any number but NaN.
+        clear: overwrite what earlier requests left, once. For forwards that read past the filled rows: a mask hides any
+        number but NaN.
         """
         self.n_committed = 0
         if capacity <= self.capacity:
-            if clear:
+            if clear and not self.is_clear:
                 for block in self._blocks:
                     block.zero_()
+                self.is_clear = True
             return
         self._blocks, self._layers = [], []  # freed before the larger block is asked for
         n_kv_heads, head_dim = self._shape
@@ -49,12 +52,13 @@ class TreeCache:
             self._blocks.append(block)
             views.update({layer: (block[j, 0, None], block[j, 1, None]) for j, layer in enumerate(layers)})
         self._layers = [views[i] for i in range(len(self._layer_devices))]
-        self.capacity = capacity
+        self.capacity, self.is_clear = capacity, True
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes rows [1, kv heads, n, head dim] behind all that are kept; returns all rows so far, as views."""
+        """Writes rows [1, kv heads, n, head dim] after all that are kept; returns all rows so far, as views."""
+        self.is_clear = False
         if self._static is not None:
             rows, length = self._static
             k, v = self._layers[layer]

@@ -48,7 +48,7 @@ class Generation:
     output_ids: list[int]  # emitted ids: the prompt is not in it, a stop id that ended it is
     stop_reason: str  # "stop" a stop id was emitted | "length" the limit | "positions" the model's last position
     prefill_s: float  # prompt forward and first token
-    decode_s: float  # everything behind it, the making of drafter tables included
+    decode_s: float  # everything after it, the making of drafter tables included
     begin_s: float  # the part of decode_s spent in Drafter.begin
     steps: Steps
 
@@ -76,9 +76,11 @@ def decode(
     context = list(prompt)
     steps = Steps()
 
+    room = limit + node_budget + drafter.overdraft
+    lm.reserve(len(prompt) + room)
     _synchronize(lm.device)
     t_start = perf_counter()
-    logits = lm.prefill(prompt, reserve=limit + node_budget + drafter.overdraft)
+    logits = lm.prefill(prompt, reserve=room)
     first = fetch(logits, np.array([len(prompt)]), sampling, top_k=0).next_tokens[0]
     _synchronize(lm.device)
     t_prefilled = perf_counter()
@@ -169,7 +171,7 @@ def _stop_set(stop_ids: Collection[int]) -> frozenset[int]:
 
 def _refuse_unknown_ids(ids: list[int], vocab_size: int, whose: str) -> None:
     """On a GPU an id outside the embedding would end the process."""
-    low, high = min(ids), max(ids)  # of a list: behind a forward a step's numpy reductions cost ten times as much
+    low, high = min(ids), max(ids)  # of a list: right after a forward numpy's reductions cost ten times as much
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"{whose} has id {low if low < 0 else high}, and the model's vocabulary is 0 to {vocab_size - 1}"

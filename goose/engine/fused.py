@@ -1,15 +1,16 @@
-"""Faster stand-ins for the parts of a decoder layer: fewer and larger operations, the same numbers up to rounding.
+"""Faster versions of the parts of a decoder layer: fewer and larger operations, the same numbers up to rounding.
 
-They take the place of a layer's norms, attention and MLP during our own forwards only; the model keeps its modules, and
-transformers' own generate() on it stays what it was. Nothing here knows trees, masks or which rows a cache keeps. What
-helped and what did not: results/notes.md.
+They replace a layer's norms, attention and dense MLP during our own forwards only; the model keeps its modules, and
+transformers' own generate() on it stays what it was. A part of another kind (an MLP of experts, Gemma's norms) runs as
+the model's own module. Nothing here knows trees, masks or which rows a cache keeps. What helped and what did not:
+results/notes.md.
 
 Dimension letters: n = rows, d = head dim, H = query heads, K = key/value heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,18 +18,38 @@ from torch.nn import functional as F
 
 from goose.engine.attention import grouped_attention
 
-_PACKED_FOR_ROWS = 16  # what oneDNN picks its blocks for; from 1 to 64 rows they beat the weights as they lie
+_PACKED_FOR_ROWS = 16  # what oneDNN picks its blocks for; from 1 to 64 rows they beat the plain layout
 _FEWEST_ROWS = 4  # with fewer, oneDNN reads the weights more slowly than with four
+# Linear layers that read the same input, by the families' names: one product each.
+_INPUTS_OF_ATTENTION = (("q_proj", "k_proj", "v_proj"), ("qkv_proj",))
+_INPUTS_OF_MLP = (("gate_proj", "up_proj"), ("gate_up_proj",))
 
 
-def obstacle(model: torch.nn.Module) -> str | None:
-    """Why this model's layers cannot be stood in for, in a sentence; None when they can."""
+def not_fusable_reason(model: torch.nn.Module) -> str | None:
+    """Why this model's layers have no faster version, in a sentence; None when they have one."""
     for layer in model.base_model.layers:
-        a, m = layer.self_attn, layer.mlp
-        for product in (a.q_proj, a.k_proj, a.v_proj, a.o_proj, m.gate_proj, m.up_proj, m.down_proj):
+        products = [*_linears(layer.self_attn, _INPUTS_OF_ATTENTION), layer.self_attn.o_proj]
+        if _is_dense(layer.mlp):
+            products += [*_linears(layer.mlp, _INPUTS_OF_MLP), layer.mlp.down_proj]
+        for product in products:
             if type(product) is not torch.nn.Linear:
                 return f"its products are {type(product).__name__}, where plain linear layers are expected"
     return None
+
+
+def _linears(module: torch.nn.Module, choices: Sequence[Sequence[str]]) -> list[torch.nn.Module]:
+    """The layers of the first of `choices` that the module has."""
+    names = next(names for names in choices if hasattr(module, names[0]))
+    return [getattr(module, name) for name in names]
+
+
+def _is_dense(mlp: torch.nn.Module) -> bool:
+    return hasattr(mlp, "down_proj")
+
+
+def _is_plain_norm(module: torch.nn.Module) -> bool:
+    """Root-mean-square normalisation times its weight; Gemma's multiplies by 1 + weight and has no variance_epsilon."""
+    return type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon")
 
 
 class Product:
@@ -63,7 +84,7 @@ def _joined(parts: Sequence[torch.nn.Parameter]) -> torch.Tensor:
 
 
 def _packed(weight: torch.Tensor) -> torch.Tensor | None:
-    """The weight in oneDNN's blocked layout; None where that is not to be had or not worth it."""
+    """The weight in oneDNN's blocked layout; None where that is unavailable or no gain."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
         return None
     return torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_ROWS)
@@ -73,26 +94,28 @@ class Norm:
     """Root-mean-square normalisation over the last dimension."""
 
     def __init__(self, norm: torch.nn.Module):
-        self._weight, self._eps, self._shape = norm.weight.detach(), norm.variance_epsilon, norm.weight.shape
+        self._weight, self._eps, self.size = norm.weight.detach(), norm.variance_epsilon, len(norm.weight)
         self._is_cpu_fp32 = self._weight.device.type == "cpu" and self._weight.dtype == torch.float32
         self._eps_tensor = torch.full((1,), self._eps)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if not self._is_cpu_fp32:
-            return F.rms_norm(x, self._shape, self._weight, self._eps)
+            return F.rms_norm(x, (self.size,), self._weight, self._eps)
         # torch's own is one kernel on a GPU and nine operations on a CPU; these are five.
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = torch.addcmul(self._eps_tensor, length, length, value=1 / self._shape[0]).rsqrt_()
+        scale = torch.addcmul(self._eps_tensor, length, length, value=1 / self.size).rsqrt_()
         return (x * scale).mul_(self._weight)
 
 
 class Attention:
     """transformers' attention module of the supported families: one product for queries, keys and values."""
 
-    def __init__(self, attention: torch.nn.Module, config):
-        self._in = Product([attention.q_proj, attention.k_proj, attention.v_proj])
+    def __init__(self, attention: torch.nn.Module, config: Any):
+        self._in = Product(_linears(attention, _INPUTS_OF_ATTENTION))
         self._out = Product([attention.o_proj])
+        # Over each head (Qwen3), or over the whole projection (OLMo 2).
         self._norms = [Norm(attention.q_norm), Norm(attention.k_norm)] if hasattr(attention, "q_norm") else None
+        self._rotates = bool(getattr(attention, "use_rope", True))
         self._layer, self._scaling, self._d = attention.layer_idx, attention.scaling, attention.head_dim
         self._n_heads, self._n_kv_heads = config.num_attention_heads, config.num_key_value_heads
 
@@ -105,8 +128,10 @@ class Attention:
         turned, values = heads[:, : n_heads + self._n_kv_heads], heads[:, n_heads + self._n_kv_heads :]
         if self._norms is not None:
             q_norm, k_norm = self._norms
-            turned = torch.cat([q_norm(turned[:, :n_heads]), k_norm(turned[:, n_heads:])], dim=1)
-        turned = _rotated(turned, *position_embeddings).transpose(0, 1)[None]  # [1, H + K, n, d]
+            turned = torch.cat([_normed(q_norm, turned[:, :n_heads]), _normed(k_norm, turned[:, n_heads:])], dim=1)
+        if self._rotates:
+            turned = _rotated(turned, *position_embeddings)
+        turned = turned.transpose(0, 1)[None]  # [1, H + K, n, d]
         keys, values = (past_key_values if cache is None else cache).update(
             turned[:, n_heads:], values.transpose(0, 1)[None], self._layer
         )
@@ -114,39 +139,48 @@ class Attention:
         return self._out(out.reshape(n, n_heads * d))[None], None
 
 
+def _normed(norm: Norm, heads: torch.Tensor) -> torch.Tensor:
+    """heads [n, heads, d], normalised over as many numbers as the norm has weights."""
+    return norm(heads.reshape(len(heads), -1, norm.size)).view(heads.shape)
+
+
 def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of x [n, heads, d] by cos and sin [1, n, d], whose halves are alike."""
-    half = x.shape[-1] // 2
+    """Rotary embedding of x [n, heads, d] by cos and sin [1, n, r], whose halves are alike; beyond r, x stays."""
+    r = cos.shape[-1]
+    if r < x.shape[-1]:
+        return torch.cat([_rotated(x[..., :r], cos, sin), x[..., r:]], dim=-1)
+    half = r // 2
     cos, sin = cos[0, :, None], sin[0, :, None, :half]
     out = x * cos
     out[..., :half].addcmul_(x[..., half:], sin, value=-1)
     out[..., half:].addcmul_(x[..., :half], sin)
-    return out
+    return out.to(x.dtype)  # OLMo 2 rotates half precision in single
 
 
 class Mlp:
     """The gated feed-forward: one product for gate and up."""
 
     def __init__(self, mlp: torch.nn.Module):
-        self._in = Product([mlp.gate_proj, mlp.up_proj])
+        self._in = Product(_linears(mlp, _INPUTS_OF_MLP))
         self._out = Product([mlp.down_proj])
-        self._activation = mlp.act_fn
+        self._activation = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self._in(x[0]).chunk(2, dim=-1)
         return self._out(self._activation(gate) * up)[None]
 
 
-class StandIns:
-    """The stand-ins of a whole model, put in place for the length of a forward. The weights must not change meanwhile.
+class FusedLayers:
+    """The faster parts of a whole model, patched in for one forward. The weights must not change meanwhile.
 
     An entry in a module's __dict__ is found before its submodule of the same name, so nothing is unregistered.
+    own_parts: the classes of the norms and MLPs that run as the model's own modules.
     """
 
-    _made: ClassVar[WeakKeyDictionary[torch.nn.Module, "StandIns"]] = WeakKeyDictionary()
+    _made: ClassVar[WeakKeyDictionary[torch.nn.Module, "FusedLayers"]] = WeakKeyDictionary()
 
     @classmethod
-    def of(cls, model: torch.nn.Module) -> "StandIns":
+    def of(cls, model: torch.nn.Module) -> "FusedLayers":
         """The model's; made anew when its weights are other ones than they were made of."""
         made = cls._made.get(model)
         if made is None or made._weights != _identity(model):
@@ -154,27 +188,33 @@ class StandIns:
         return made
 
     def __init__(self, model: torch.nn.Module):
-        decoder, config = model.base_model, model.config
-        self._places: list[tuple[dict, dict]] = [(decoder.__dict__, {"norm": Norm(decoder.norm)})]
-        for layer in decoder.layers:
-            parts = {
-                "input_layernorm": Norm(layer.input_layernorm),
-                "self_attn": Attention(layer.self_attn, config),
-                "post_attention_layernorm": Norm(layer.post_attention_layernorm),
-                "mlp": Mlp(layer.mlp),
-            }
-            self._places.append((layer.__dict__, parts))
+        decoder = model.base_model
+        own: set[str] = set()
+        self._patches: list[tuple[dict, dict]] = []  # a module's __dict__, and what is put into it
+        for module in (decoder, *decoder.layers):
+            parts: dict[str, Any] = {}
+            for name, child in module.named_children():
+                if _is_plain_norm(child):
+                    parts[name] = Norm(child)
+                elif name == "self_attn":
+                    parts[name] = Attention(child, model.config)
+                elif name == "mlp" and _is_dense(child):
+                    parts[name] = Mlp(child)
+                elif name == "mlp" or "norm" in name:
+                    own.add(type(child).__name__)
+            self._patches.append((module.__dict__, parts))
+        self.own_parts = tuple(sorted(own))
         self.head = Product([model.get_output_embeddings()])
         self._weights = _identity(model)
 
     @contextmanager
-    def in_place(self):
+    def patched_in(self) -> Iterator[None]:
         try:
-            for namespace, parts in self._places:
+            for namespace, parts in self._patches:
                 namespace.update(parts)
             yield
         finally:
-            for namespace, parts in self._places:
+            for namespace, parts in self._patches:
                 for name in parts:
                     namespace.pop(name, None)
 

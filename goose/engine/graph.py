@@ -5,7 +5,7 @@ many cache rows attention reads (length). Everything else - tokens, positions, c
 in one small block of integers that is filled for every step and copied over once. On a CPU the same forward runs
 without being recorded, which is how it is tested.
 
-Padded nodes repeat the first node, see the context and themselves, and write to cache rows behind the tree.
+Padded nodes repeat the first node, see the context and themselves, and write to cache rows after the tree.
 
 Dimension letters: w = width, s = seen, L = length.
 """
@@ -58,10 +58,11 @@ class StaticForward:
         self._graph, self._hidden = None, None
 
     def __call__(self, tree: DraftTree, first: int, start: int) -> torch.Tensor:
-        """Last hidden states [w, hidden] of the tree's nodes from `first` on, behind `start` committed tokens.
+        """Last hidden states [w, hidden] of the tree's nodes from `first` on, after `start` committed tokens.
 
         On a GPU they are overwritten by the next call, and the host must have waited for this one by then.
         """
+        self._cache.is_clear = False  # a replay does not call `update`
         self._fill(tree, first, start)
         self._block.copy_(self._host, non_blocking=True)
         if self._block.device.type != "cuda":
@@ -98,11 +99,11 @@ class StaticForward:
         bit = torch.arange(s, device=device)
         in_tree = (words[:, bit // _WORD] >> (bit % _WORD)) & 1 == 1  # [w, s]
         edge = torch.ones((w, 1), dtype=torch.bool, device=device)
-        # Columns by place: 0 a committed row, 1 to s a node in flight, s + 1 whatever lies behind.
-        table = torch.cat([edge, in_tree, ~edge], dim=1)
-        place = (torch.arange(self._length, device=device) - start + 1).clamp(0, s + 1)
+        # Columns: 0 for the committed rows, 1 to s for the nodes in flight, s + 1 for the unused rows after them.
+        visible = torch.cat([edge, in_tree, ~edge], dim=1)
+        column = (torch.arange(self._length, device=device) - start + 1).clamp(0, s + 1)
         mask = torch.zeros((w, self._length), dtype=self._dtype, device=device)
-        mask.masked_fill_(~table[:, place], -torch.inf)
+        mask.masked_fill_(~visible[:, column], -torch.inf)
         return mask.repeat(self._repeats, 1)[None, None]
 
     def _record(self) -> None:

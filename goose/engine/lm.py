@@ -1,54 +1,34 @@
 """TreeLM: prefill, score a tree, commit a path, over an unmodified Hugging Face decoder.
 
-The only place, with cache.py and attention.py, that touches transformers' model classes. It knows no drafters, no stop
-rule and no text. Full-attention decoders of the Llama, Qwen2, Qwen3 and Mistral kind; everything else is refused.
+It knows no drafters, no stop rule and no text. Which models it takes: families.py.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 
 from goose.engine.attention import GROUPED
 from goose.engine.cache import TreeCache
-from goose.engine.fused import StandIns, obstacle
+from goose.engine.families import head_dim, unsupported_reason
+from goose.engine.fused import FusedLayers, not_fusable_reason
 from goose.engine.graph import NODE_BUCKETS, StaticForward, bucket, length_bucket
 from goose.engine.tree import ROOT, DraftTree, chain
 from goose.engine.verify import top_k_rows
 
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 ATTENTIONS = ("grouped", "sdpa", "eager")
 ENGINES = ("eager", "fused", "graph")
 _PROMPT_ROWS = 128  # prompt rows scored at once by prompt_top_k, so that [L, V] logits never exist
-
-
-def refusal(config) -> str | None:
-    """Why a model with this configuration cannot be verified exactly, in a sentence; None when it can."""
-    name = getattr(config, "model_type", type(config).__name__)
-    if name not in FAMILIES:
-        return f"model family {name!r} is not supported (supported: {', '.join(FAMILIES)}); choose one of those"
-    layer_types = set(getattr(config, "layer_types", None) or [])
-    window = getattr(config, "sliding_window", None)
-    windowed = window and getattr(config, "use_sliding_window", True)
-    if layer_types - {"full_attention"} or (windowed and not layer_types):
-        return (
-            f"this {name} has sliding-window or recurrent layers, whose state cannot be rolled back to an accepted "
-            "path; use a full-attention checkpoint"
-        )
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") in ("dynamic", "longrope"):
-        return (
-            f"this {name} rescales its rotary positions with the sequence length (rope_type={rope['rope_type']}), so a "
-            "drafted node would change the accepted ones; use a checkpoint with fixed rotary scaling"
-        )
-    return None
+_RANDOM_IN_TRAINING = ("attention_dropout", "resid_pdrop", "embd_pdrop", "router_jitter_noise")
+_FIXED_SHAPE_EXPERTS = ("batched_mm", "grouped_mm")  # transformers' expert products without a data-dependent shape
 
 
 def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
     """Raises ValueError, in a sentence, for what cannot be verified exactly."""
-    reason = refusal(model.config)
+    reason = unsupported_reason(model.config)
     if reason is not None:
         raise ValueError(reason)
     if attention not in ATTENTIONS:
@@ -59,31 +39,52 @@ def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
         raise ValueError(f"engine is {engine!r}; choose auto, {', '.join(ENGINES)}")
     if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
         raise ValueError(f"{type(model).__name__} has no language-model head; load it with AutoModelForCausalLM")
-    if model.training and getattr(model.config, "attention_dropout", 0.0):
+    if model.training and any(getattr(model.config, name, 0.0) for name in _RANDOM_IN_TRAINING):
         raise ValueError("the model is in training mode, where dropout changes its output; call model.eval()")
 
 
-def _chosen_engine(model: torch.nn.Module, engine: str, attention: str, layer_devices: list[torch.device]) -> str:
-    """The engine by name. Raises ValueError when a named one cannot be had."""
+def _chosen_engine(
+    model: torch.nn.Module, engine: str, attention: str, layer_devices: Sequence[torch.device]
+) -> tuple[str, str | None]:
+    """The engine by name, and why "auto" is not the fastest. Raises ValueError when a named one cannot be had."""
     if attention != "grouped":
-        needs_eager = f"attention {attention!r} is transformers' own"
+        not_fused = f"attention {attention!r} is transformers' own"
     elif len(set(layer_devices)) > 1:  # what moves hidden states from device to device hangs on the modules
-        needs_eager = "it lies on several devices"
+        not_fused = "it lies on several devices"
     else:
-        needs_eager = obstacle(model)
+        not_fused = not_fusable_reason(model)
+    experts = _experts_implementation(model)
     if engine == "auto":
-        return "eager" if needs_eager else "graph" if layer_devices[0].type == "cuda" else "fused"
-    if engine != "eager" and needs_eager:
-        raise ValueError(f"engine {engine!r} cannot run this model: {needs_eager}; choose engine 'eager'")
-    return engine
+        if not_fused:
+            return "eager", not_fused
+        if layer_devices[0].type != "cuda":
+            return "fused", None
+        # Recording fixed-shape experts is left to those who ask for engine "graph": no GPU test covers it.
+        return ("graph", None) if experts is None else ("fused", f"its layers are mixtures of experts ({experts})")
+    if engine != "eager" and not_fused:
+        raise ValueError(f"engine {engine!r} cannot run this model: {not_fused}; choose engine 'eager'")
+    if engine == "graph" and experts is not None and experts not in _FIXED_SHAPE_EXPERTS:
+        raise ValueError(
+            f"engine 'graph' cannot run this model: its {experts!r} experts take shapes that depend on the data, which "
+            f"no CUDA graph records; load it with experts_implementation={_FIXED_SHAPE_EXPERTS[0]!r}, or choose 'fused'"
+        )
+    return engine, None
+
+
+def _experts_implementation(model: torch.nn.Module) -> str | None:
+    """How transformers multiplies by the experts; None for a dense model."""
+    if all(not hasattr(layer.mlp, "experts") for layer in model.base_model.layers):
+        return None
+    return getattr(model.config, "_experts_implementation", None) or "eager"
 
 
 class TreeLM:
     """One sequence in flight over one model.
 
-    `engine`: "eager" runs the model's own modules, as the papers did · "fused" puts faster ones in the place of a
-    layer's parts (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) ·
-    "auto" is "graph" on one GPU, "fused" on a CPU, "eager" where the others cannot be had (several GPUs, say).
+    `engine`: "eager" runs the model's own modules, as the papers did · "fused" replaces a layer's parts by faster ones
+    (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) · "auto" is "graph" on
+    one GPU ("fused" for mixtures of experts), "fused" on a CPU, "eager" where the others cannot be had (several GPUs,
+    say). Afterwards `engine` is the one in use and `engine_note` what it leaves out and why, None when nothing.
     `attention`: "grouped" (default), or transformers' own "sdpa" / "eager" for comparison, with engine "eager" only.
     `node_buckets`: node counts that engine "graph" pads up to; a larger tree runs as in "fused".
     Raises ValueError when the model or the attention cannot be verified exactly, or a named engine cannot be had.
@@ -111,16 +112,19 @@ class TreeLM:
         names = inspect.signature(self._decoder.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         layer_devices = [next(layer.parameters()).device for layer in self._decoder.layers]
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.device = self._decoder.embed_tokens.weight.device
         self.dtype = self._decoder.embed_tokens.weight.dtype
-        self.engine = _chosen_engine(model, engine, attention, layer_devices)
-        self._stand_ins = None if self.engine == "eager" else StandIns.of(model)
-        self._head = self._stand_ins.head if self._stand_ins else model.get_output_embeddings()
+        self.engine, self.engine_note = _chosen_engine(model, engine, attention, layer_devices)
+        self._fused = None if self.engine == "eager" else FusedLayers.of(model)
+        if self._fused and self._fused.own_parts:
+            own = f"these parts run as the model's own modules: {', '.join(self._fused.own_parts)}"
+            self.engine_note = f"{self.engine_note}; {own}" if self.engine_note else own
+        self._full_head = self._fused.head if self._fused else model.get_output_embeddings()
+        self._logits_scaling: float = getattr(config, "logits_scaling", 1.0)  # Granite's
         self._node_buckets = sorted(node_buckets) if self.engine == "graph" else []
         self._static: dict[tuple[int, int, int], StaticForward] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._node_buckets and self.device.type == "cuda" else None
-        self._cache = TreeCache(layer_devices, config.num_key_value_heads, head_dim, self.dtype)
+        self._cache = TreeCache(layer_devices, config.num_key_value_heads, head_dim(config), self.dtype)
         self._prompt_hidden: torch.Tensor | None = None  # [L, hidden], until the first tree is scored
 
     @property
@@ -128,9 +132,13 @@ class TreeLM:
         return self._cache.n_committed
 
     def reserve(self, n_rows: int) -> None:
-        """Makes room for a sequence of n_rows committed rows and nodes; forgets the sequence in flight."""
+        """Makes room for a sequence of n_rows committed rows and nodes; forgets the sequence in flight.
+
+        prefill does it too. Done before, what it takes (an allocation, clearing the rows of the last request) stays out
+        of the prefill's time.
+        """
         if self._node_buckets:
-            n_rows = length_bucket(n_rows + self._node_buckets[-1])  # padded nodes lie behind the tree
+            n_rows = length_bucket(n_rows + self._node_buckets[-1])  # padded nodes lie after the tree
         if n_rows > self._cache.capacity:
             self._static.clear()  # they hold the memory that is about to move
         self._cache.reset(n_rows, clear=bool(self._node_buckets))
@@ -168,7 +176,7 @@ class TreeLM:
         hidden = self._forward(tokens, torch.arange(len(ids), device=self.device)[None], mask)
         self._cache.n_committed = len(ids)
         self._prompt_hidden = hidden
-        return self._head(hidden[-1:])
+        return self._logits(hidden[-1:])
 
     @torch.inference_mode()
     def prompt_top_k(self, k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +187,7 @@ class TreeLM:
         if self._prompt_hidden is None:
             raise RuntimeError("prompt rows are only kept until the first tree is scored; call prefill first")
         hidden = self._prompt_hidden if rows is None else self._prompt_hidden[list(rows)]
-        pieces = [top_k_rows(part, k) for part in map(self._head, hidden.split(_PROMPT_ROWS))]
+        pieces = [top_k_rows(part, k) for part in map(self._logits, hidden.split(_PROMPT_ROWS))]
         ids, scores = (torch.cat(column).cpu().numpy() for column in zip(*pieces, strict=True))
         return ids, scores
 
@@ -195,8 +203,8 @@ class TreeLM:
         """Logits [n - first, V] of the nodes first, first + 1, ... of a tree whose earlier nodes were scored before.
 
         For a tree that is grown in layers: since the last commit, each earlier node was scored by `score` or `extend`
-        at its index, so its K/V lie there and are not computed again. `head`: what takes the place of the model's
-        own head, from hidden states [n - first, hidden].
+        at its index, so its K/V lie there and are not computed again. `head`: what is called instead of the model's own
+        head, on hidden states [n - first, hidden]; a family's scaling of logits applies to it too.
         """
         self._prompt_hidden = None
         start, n = self._cache.n_committed, tree.n_nodes - first
@@ -208,7 +216,7 @@ class TreeLM:
             length = length_bucket(start + first + width)
             if length <= self._cache.capacity:
                 hidden = self._static_forward(width, seen, length)(tree, first, start)
-                return (head or self._head)(hidden[:n])
+                return self._logits(hidden[:n], head)
         self._cache.n_in_flight = first
         try:
             hidden = self._forward(
@@ -218,12 +226,16 @@ class TreeLM:
             )
         finally:
             self._cache.n_in_flight = 0
-        return (head or self._head)(hidden)
+        return self._logits(hidden, head)
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         """Keeps the K/V of the accepted path of the last scored tree: node indices, increasing, root first."""
         self._cache.commit(path)
+
+    def _logits(self, hidden: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor] | None = None) -> torch.Tensor:
+        logits = (head or self._full_head)(hidden)
+        return logits if self._logits_scaling == 1.0 else logits / self._logits_scaling
 
     def _static_forward(self, width: int, seen: int, length: int) -> StaticForward:
         key = width, seen, length
@@ -247,8 +259,8 @@ class TreeLM:
         return mask.repeat(self._mask_repeats, 1)[None, None]
 
     def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Last hidden states [n, hidden] of tokens [1, n] at positions [1, n]; K/V land behind the committed rows."""
-        with self._own_modules():
+        """Last hidden states [n, hidden] of tokens [1, n] at positions [1, n]; K/V land after the committed rows."""
+        with self._patched_forward():
             out = self._decoder(
                 input_ids=tokens,
                 position_ids=positions,
@@ -259,12 +271,12 @@ class TreeLM:
         return out.last_hidden_state[0]
 
     @contextmanager
-    def _own_modules(self):
-        """Our attention and stand-ins for one forward only: the model stays as its owner loaded it."""
+    def _patched_forward(self) -> Iterator[None]:
+        """Our attention and fused layers for one forward only: the model stays as its owner loaded it."""
         before = self._config._attn_implementation
         self._config._attn_implementation = self._attention
         try:
-            with self._stand_ins.in_place() if self._stand_ins else nullcontext():
+            with self._fused.patched_in() if self._fused else nullcontext():
                 yield
         finally:
             self._config._attn_implementation = before

@@ -9,7 +9,7 @@ from transformers import DynamicCache
 import goose
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
-from goose.engine.lm import FAMILIES
+from goose.engine.families import FAMILIES
 from toy import P0, TREE7_PROMPT, tiny_model
 
 DRAFTERS = {"ar": AutoregressiveDrafter, "pld": PromptLookupDrafter, "goose": goose.GooseDrafter}

@@ -36,6 +36,9 @@ class StubLM:
     def n_committed(self) -> int:
         return len(self.committed)
 
+    def reserve(self, n_rows: int) -> None:
+        self.committed = []
+
     def prefill(self, ids: Sequence[int], reserve: int) -> torch.Tensor:
         self.committed = list(ids)
         return self._next_logits(self.committed)[None]
@@ -67,12 +70,41 @@ def counter(vocab_size: int = 64, max_positions: int = 10_000) -> StubLM:
     return StubLM(next_logits, vocab_size, max_positions)
 
 
+# What each family has and the others lack, switched on. Families of goose.engine.families.FAMILIES.
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+TINY_FAMILIES = {
+    "llama": ("Llama", {}),
+    "mistral": ("Mistral", {}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {}),
+    "phi3": (
+        "Phi3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ),
+    "olmo2": ("Olmo2", {}),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 4.0,
+        },
+    ),
+    "gemma": ("Gemma", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "mlp_only_layers": [0]}),
+}
+
+
 def tiny_model(family: str = "llama", max_positions: int = 512, **overrides) -> torch.nn.Module:
     """TINY: seed 0, two layers, four heads over two K/V heads, every matrix times 6."""
     import transformers
 
-    names = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
-    config = getattr(transformers, f"{names[family]}Config")(
+    name, own = TINY_FAMILIES[family]
+    config = getattr(transformers, f"{name}Config")(
         **{
             "vocab_size": 64,
             "hidden_size": 64,
@@ -87,11 +119,12 @@ def tiny_model(family: str = "llama", max_positions: int = 512, **overrides) -> 
             "bos_token_id": 0,
             "eos_token_id": 63,
             "pad_token_id": None,
+            **own,
             **overrides,
         }
     )
     torch.manual_seed(0)
-    model = getattr(transformers, f"{names[family]}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim >= 2:

@@ -60,6 +60,9 @@ class Watched:
     def n_committed(self) -> int:
         return self._lm.n_committed
 
+    def reserve(self, n_rows):
+        self._lm.reserve(n_rows)
+
     def prefill(self, ids, reserve):
         assert reserve >= max(SIZES)
         return self._lm.prefill(ids, reserve)

@@ -171,7 +171,7 @@ def test_damaged_weights_are_refused(folder, damage):
     ("changes", "expected"),
     [
         ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, "'gpt2' is not supported"),
-        ({"model_type": "never-heard-of"}, "choose a llama, qwen2, qwen3 or mistral model"),
+        ({"model_type": "never-heard-of"}, "choose a model in Hugging Face format of one of these families"),
         ({"model_type": "mistral", "sliding_window": 32}, "sliding-window"),
     ],
 )

@@ -4,7 +4,8 @@ import pytest
 import torch
 import transformers
 
-from goose.engine.lm import TreeLM, refusal
+from goose.engine.families import unsupported_reason
+from goose.engine.lm import TreeLM
 from toy import tiny_model
 
 
@@ -25,7 +26,7 @@ from toy import tiny_model
     ],
 )
 def test_what_cannot_be_rolled_back_is_refused_with_the_reason(config, reason):
-    assert reason in refusal(config)
+    assert reason in unsupported_reason(config)
     model = torch.nn.Module()
     model.config = config
     with pytest.raises(ValueError, match=reason):
@@ -43,7 +44,7 @@ def test_what_cannot_be_rolled_back_is_refused_with_the_reason(config, reason):
     ],
 )
 def test_full_attention_checkpoints_are_accepted(config):
-    assert refusal(config) is None
+    assert unsupported_reason(config) is None
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention", ""])
