@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.errors import UserError
 from benchmarks.models.load import load_tokenizer, spec_of
 from benchmarks.record.run_folder import RunFolder
-from benchmarks.show.figures import draw_tree
+from benchmarks.show.figure_tree import draw_tree
 from goose.engine.tree import ADJACENCY, CONTEXT
 
 

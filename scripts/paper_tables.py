@@ -13,8 +13,7 @@ from benchmarks.cost.curve import FOLDER
 from benchmarks.errors import UserError
 from benchmarks.paper.claims import FILE, load_claims
 from benchmarks.paper.compare import told_apart
-from benchmarks.paper.failures import failed_cells
-from benchmarks.paper.runs import load_arms
+from benchmarks.paper.runs import failed_cells, load_arms
 from benchmarks.paper.tables import write_tables
 from benchmarks.paper.times import load_curves
 

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.show.figures import YieldPanel, draw_yields
+from benchmarks.show.figure_yield import YieldPanel, draw_yields
 from goose.drafters.allocation import best_balanced_tree, best_harmonic_tree, best_spine_tree
 
 P_T = (0.05, 0.2, 0.4)

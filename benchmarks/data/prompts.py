@@ -6,15 +6,19 @@ name is wrong sooner or later.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from jinja2 import TemplateError
 
-from benchmarks.data.items import Item
+from benchmarks.data.items import Dataset, Item, load_dataset
 from benchmarks.errors import UserError, first_line
 
 STYLES = ("raw", "chat")
+RUN_KEYS = ("prompt_style", "max_new_tokens")  # of conf/dataset: the run's, not the loader's
+LOADER_KEYS = ("data_dir", "limit", "offset")  # of the run's own settings: the loader's
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,32 @@ class Prompt:
     ids: tuple[int, ...]
     text_sha256: str  # of the rendered text: some templates write today's date, so equal items can differ by day
     style: str
+
+
+def load_run_dataset(config: Mapping[str, Any], path: str | Path | None = None) -> Dataset:
+    """The items that a run of these settings measures; `path` says where its file lies now, if it has moved.
+
+    Raises UserError where they cannot be had, or for a key of `dataset` that the loader does not know.
+    """
+    keys = {key: value for key, value in config["dataset"].items() if key not in RUN_KEYS}
+    keys |= {key: config[key] for key in LOADER_KEYS if key in config}
+    if path is not None:
+        keys["path"] = path
+    try:
+        return load_dataset(**keys)
+    except TypeError as error:
+        raise UserError(f"dataset: {error}") from error
+
+
+def n_turns(item: Item, config: Mapping[str, Any]) -> int:
+    """How many turns of the item a run asks: raw style asks the first alone."""
+    return len(item.turns) if config["prompt_style"] == "chat" else 1
+
+
+def render_turn(item: Item, tokenizer, config: Mapping[str, Any], outputs: Sequence[Sequence[int]]) -> Prompt:
+    """The prompt of turn `len(outputs)` of a run of these settings, after the output ids of the turns before it."""
+    answers = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in outputs]
+    return render(item, tokenizer, config["prompt_style"], answers, config["model"].get("chat_frame"))
 
 
 def render(item: Item, tokenizer, style: str, answers: Sequence[str] = (), chat_frame: str | None = None) -> Prompt:

@@ -1,10 +1,10 @@
 """What the recorded trees of one line come to: nodes counted by source, depth, rank and place.
 
-A line holds every tree of every step, ten thousand numbers and more; `counted` makes a hundred of them, so that tables
-read any number of lines without keeping their trees. It counts and divides nothing: ratios are metrics.py's.
+A line holds every tree of every step, ten thousand numbers and more; `with_tree_counts` makes a hundred of them, so
+that tables read any number of lines without keeping their trees. It only counts; ratios are the other files' business.
 
 Words: a node's rank is its number among its siblings, from 0 in the order they are tried; its place is the path of
-ranks from the root to it. Drafted, tested and accepted as in the glossary; what lies behind a stop id or the limit was
+ranks from the root to it. Drafted, tested and accepted as in the glossary; what lies after a stop id or the limit was
 not accepted into the output. Dimension letters: s = steps, n = nodes of all steps together, p = places.
 """
 
@@ -52,7 +52,7 @@ class TreeCounts:
     places: Places
 
 
-def counted(line: dict) -> dict:
+def with_tree_counts(line: dict) -> dict:
     """The line with its trees counted (`trees`) and dropped; `steps` keeps its columns of numbers, as arrays.
 
     Three columns are added. `n_nodes` is each tree's size, root included; `is_chain` says that it was a chain; `n_path`
@@ -78,7 +78,7 @@ def sizes_and_chains(steps: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def trees_of(turn: dict) -> TreeCounts:
-    """The turn's counts, whether it was `counted` when it was read or not."""
+    """The turn's counts, whether they were made when it was read (with_tree_counts) or not."""
     return turn["trees"] if "trees" in turn else count_trees(turn["steps"])
 
 

@@ -115,7 +115,7 @@ def _flat(settings: object, name: str = "") -> dict[str, object]:
 
 
 def _one_each(arms: list[Arm]) -> tuple[list[Arm], list[str]]:
-    """The best run of every arm: measured before not, complete before torn, then the most prompts, then the newest."""
+    """The best run of every arm: measured, then complete, then of the most prompts, then the newest."""
     best: dict[tuple, Arm] = {}
     superseded: dict[str, None] = {}
     order = lambda arm: (arm.state == "measured", arm.run.is_complete, arm.n_prompts, arm.run.id)  # noqa: E731
@@ -128,7 +128,7 @@ def _one_each(arms: list[Arm]) -> tuple[list[Arm], list[str]]:
     return [arm for arm in arms if id(arm) in chosen], list(superseded)
 
 
-def torn_and_failed(arms: Iterable[Arm]) -> list[str]:
+def interrupted_and_failed(arms: Iterable[Arm]) -> list[str]:
     """A sentence a run that is not finished, and one an arm that failed on some prompt."""
     arms = list(arms)
     notes = []

@@ -1,4 +1,4 @@
-"""The figures of the paper from the arms: what each shows is chosen here, how it looks in benchmarks/plot_*.py.
+"""The figures of the paper from the arms: what each shows is chosen here, how it looks in benchmarks/show/figure_*.py.
 
 A figure whose numbers nobody has measured is not drawn; `draw_all` says which, and what would make them.
 """
@@ -9,26 +9,16 @@ from pathlib import Path
 from benchmarks.cost.curve import TREE, CostCurve
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
-from benchmarks.paper.layout import number
 from benchmarks.paper.opt_tree import delta_arms, swept
 from benchmarks.paper.runs import Arm
 from benchmarks.paper.times import MAKE_CURVE, PARTS
 from benchmarks.paper.trees import OVER_BUDGET, TOPOLOGIES
 from benchmarks.record.turn import BASELINE
 from benchmarks.show.figure_average_tree import TreePanel, draw_average_trees
-from benchmarks.show.figures_paper import (
-    BOTH,
-    NOTHING,
-    Bar,
-    BarPanel,
-    CurvePanel,
-    Gap,
-    TimePanel,
-    draw_bars,
-    draw_curves,
-    draw_gap,
-    draw_times,
-)
+from benchmarks.show.figure_bars import BOTH, NOTHING, Bar, BarPanel, TimePanel, draw_bars, draw_times
+from benchmarks.show.figure_curves import CurvePanel, draw_curves
+from benchmarks.show.figure_gap import Gap, draw_gap
+from benchmarks.show.format import number
 
 GOOSE = ("goose", "goose_elastic", "goose_opt")
 

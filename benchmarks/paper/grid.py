@@ -6,9 +6,10 @@ import pandas as pd
 
 from benchmarks.paper import layout
 from benchmarks.paper.compare import Comparison, side_by_side
-from benchmarks.paper.layout import PaperTable, cell, facts, number, speed_up_text
+from benchmarks.paper.layout import PaperTable, cell, facts, speed_up_text
 from benchmarks.paper.runs import Arm
 from benchmarks.record.turn import BASELINE
+from benchmarks.show.format import number
 
 MADE_BY = "make grid EXP=main (the paper's 5 x 5 grid) or EXP=embedded"
 SPEED = ("speed_up", "speed_up_low", "speed_up_high", "mean_of_ratios", "tokens_per_second")

@@ -5,15 +5,16 @@ unstable. What a table holds is the business of the files beside it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
 from benchmarks.files import disk_errors, write_text_atomically
-from benchmarks.paper.compare import Comparison, side_by_side, torn_and_failed
-from benchmarks.paper.runs import Arm
-from benchmarks.show.cell_table import FEW_PROMPTS, NOT_AVAILABLE, grid_lines, without_step
+from benchmarks.paper.compare import Comparison, interrupted_and_failed, side_by_side
+from benchmarks.paper.runs import Arm, FailedCell
+from benchmarks.show.cell_table import grid_lines
+from benchmarks.show.format import FEW_PROMPTS, header_text, number, prompt_text, settings_text, without_step
 
 # The paper's grid (GOOSE v2, section 5) under the names of conf/model and conf/dataset.
 PAPER_MODELS = ("vicuna7b", "vicuna13b", "vicuna33b", "llama3", "qwen3")
@@ -24,10 +25,10 @@ METHODS = (
 )  # fmt: skip
 NOT_RUN, FAILED, UNFINISHED = "not run", "failed", "unfinished"
 BROKEN, NO_BASELINE, NOT_JUDGED = "broken", "no baseline", "not judged"
-UNSTABLE_MARK, TORN_MARK = "*", "+"
+UNSTABLE_MARK, INTERRUPTED_MARK = "*", "+"
 MARKS = {
     UNSTABLE_MARK: "unstable: the repeats differ by more than 5 %",
-    TORN_MARK: "of a run that is not finished",
+    INTERRUPTED_MARK: "of a run that is not finished",
 }
 
 
@@ -114,7 +115,7 @@ def methods_of(arms: Iterable[Arm]) -> list[str]:
 
 
 def _ordered(names: Iterable[str], usual: Sequence[str]) -> list[str]:
-    """In the usual order; a name that only extends a usual one stands behind it, any other at the end."""
+    """In the usual order; a name that only extends a usual one follows it, any other comes last."""
 
     def place(name: str) -> tuple[int, str]:
         stem = name.partition("[")[0]
@@ -148,7 +149,7 @@ def cell(arm: Arm | None, text: Callable[[Arm], str], timed: bool = False) -> st
         return NOT_RUN
     if arm.state != "measured":
         return {"failed": FAILED, "unfinished": UNFINISHED}[arm.state]
-    marks = (UNSTABLE_MARK if timed and arm.is_unstable else "") + ("" if arm.run.is_complete else TORN_MARK)
+    marks = (UNSTABLE_MARK if timed and arm.is_unstable else "") + ("" if arm.run.is_complete else INTERRUPTED_MARK)
     return text(arm) + marks
 
 
@@ -160,14 +161,6 @@ def speed_up_text(arm: Arm) -> str:
         return NO_BASELINE if arm.is_judged else NOT_JUDGED
     low, high = arm.numbers["speed_up_low"], arm.numbers["speed_up_high"]
     return number(arm.numbers["speed_up"], 2, "x") + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
-
-
-def number(value: float | None, digits: int, unit: str = "", sign: bool = False) -> str:
-    return NOT_AVAILABLE if value is None else f"{value:{'+' if sign else ''}.{digits}f}{unit}"
-
-
-def percent(value: float | None, digits: int = 1, sign: bool = False) -> str:
-    return number(None if value is None else 100 * value, digits, " %", sign)
 
 
 def by_dataset(
@@ -198,6 +191,19 @@ def facts(arm: Arm) -> dict[str, object]:
     }  # fmt: skip
 
 
+def with_failures(table: PaperTable, failed: Sequence[FailedCell]) -> PaperTable:
+    """The table with `failed` where it says `not run` of a cell that was tried, and the reasons below."""
+    shown, notes = table.shown.copy(), []
+    for cell in failed:
+        if "model" not in shown or cell.dataset not in shown:
+            continue
+        tried = (shown["model"] == cell.model) & (shown[cell.dataset] == NOT_RUN)
+        shown.loc[tried, cell.dataset] = FAILED
+        if tried.any():
+            notes.append(cell.text)
+    return replace(table, shown=shown, notes=[*table.notes, *notes])
+
+
 # --- notes -----------------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +228,7 @@ def notes_of(comparison: Comparison, shown: pd.DataFrame, made_by: str, arms: Se
         notes.append(f"an interval from fewer than {FEW_PROMPTS} prompts covers less often than it says")
     if any(arm.run.header["model"]["weights"] == "random" for arm in arms):
         notes.append("a model with random weights shows that the harness runs; its numbers say nothing about a method")
-    return notes + conditions(arms) + torn_and_failed(arms) + [f"refused: {text}" for text in comparison.refused]
+    return notes + conditions(arms) + interrupted_and_failed(arms) + [f"refused: {text}" for text in comparison.refused]
 
 
 def conditions(arms: Sequence[Arm]) -> list[str]:
@@ -238,13 +244,5 @@ def conditions(arms: Sequence[Arm]) -> list[str]:
 
 
 def _conditions(arm: Arm) -> str:
-    model, env, config = (arm.run.header[key] for key in ("model", "environment", "config"))
-    sampling = "greedy" if not config["temperature"] else f"temperature {config['temperature']}, seed {config['seed']}"
-    engine = arm.run.conditions["engine"]
-    return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
-        f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
-        f"transformers {env['transformers']}, {sampling}, {config['prompt_style']} prompts, "
-        f"at most {config['max_new_tokens']} new tokens, "
-        f"stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)"
-    )
+    config = arm.run.header["config"]
+    return f"{header_text(arm.run.header)}, {prompt_text(config)}, {settings_text(config)}"

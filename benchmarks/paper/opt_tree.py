@@ -6,9 +6,10 @@ import pandas as pd
 
 from benchmarks.paper import layout
 from benchmarks.paper.compare import Comparison, side_by_side
-from benchmarks.paper.layout import PaperTable, cell, facts, number, speed_up_text
+from benchmarks.paper.layout import PaperTable, cell, facts, speed_up_text
 from benchmarks.paper.runs import Arm
 from benchmarks.record.turn import BASELINE
+from benchmarks.show.format import number
 
 MADE_BY = "make grid EXP=opt_tree"
 STRUCTURES = {  # method -> tree structure, draft

@@ -1,7 +1,7 @@
-"""Reads run folders, complete or torn, and makes of each the arms it measured: one method in one cell, as numbers.
+"""Reads run folders, complete or interrupted, and makes the arms of each: one method in one cell, as numbers.
 
-Every turns.jsonl is read once, its lines counted as they come, so no run's trees are held together. What the numbers
-mean is metrics.py's; which runs may stand side by side is compare.py's.
+Every turns.jsonl is read once and its trees are counted line by line, so that no run's trees are held together. What
+the numbers mean is benchmarks.metrics' business; which runs may stand side by side is compare.py's.
 """
 
 import hashlib
@@ -18,10 +18,9 @@ from benchmarks.environment import fingerprint
 from benchmarks.errors import UserError
 from benchmarks.metrics import Losslessness, NodeCounts, tree_metrics
 from benchmarks.metrics.lossless import divergences
-from benchmarks.metrics.tree_counts import counted
+from benchmarks.metrics.tree_counts import with_tree_counts
 from benchmarks.metrics.tree_metrics import AverageTree, Expectation
 from benchmarks.record import grid
-from benchmarks.record.grid import PLAN, remarks
 from benchmarks.record.run_folder import CELL, RunFolder
 from benchmarks.record.turn import BASELINE
 
@@ -79,13 +78,13 @@ class Arm:
     run: Run
     method: str
     drafter: dict  # its resolved config
-    state: str  # "measured" | "failed" on every prompt it tried | "unfinished": the run was torn before it
+    state: str  # "measured" | "failed" on every prompt it tried | "unfinished": the run was interrupted before it
     n_prompts: int  # counted
     n_stepping: int  # of these, with a step: the others ended with the prefill's token
     n_failed: int  # lines of this method
     first_error: str | None
     losslessness: Losslessness
-    is_judged: bool  # False: a torn half-precision run, whose divergences nobody has explained yet
+    is_judged: bool  # False: an interrupted half-precision run, whose divergences nobody has explained yet
     first_divergence: dict | None
     numbers: dict[str, float | None] = field(default_factory=dict)  # of metrics.py; absent where not measured
     step_seconds: dict[str, float] = field(default_factory=dict)  # mean seconds of a step, a part
@@ -131,8 +130,8 @@ def load_arms(roots: Sequence[Path]) -> tuple[list[Arm], list[str]]:
     with ProcessPoolExecutor(min(len(paths), 2)) as pool:
         results = list(pool.map(_read_or_refuse, paths))
     arms = [arm for found, _ in results for arm in found]
-    plans = sorted({file for root in roots for file in root.rglob(PLAN)})
-    unfinished = [f"grid {plan.parent.name}: {text}" for plan in plans for text in remarks(plan.parent)]
+    plans = sorted({file for root in roots for file in root.rglob(grid.PLAN)})
+    unfinished = [f"grid {plan.parent.name}: {text}" for plan in plans for text in grid.remarks(plan.parent)]
     return arms, [problem for _, problem in results if problem] + unfinished
 
 
@@ -149,7 +148,7 @@ def read_run(path: Path) -> list[Arm]:
 
     def take(line: dict) -> None:
         try:
-            lines.append(counted(line))
+            lines.append(with_tree_counts(line))
         except (KeyError, ValueError, IndexError, TypeError) as error:
             where = f"{line['prompt_id']}, {line['method']}"
             raise UserError(f"{path}: the line of {where} lacks what a recorded line has ({error!r})") from error
@@ -232,3 +231,34 @@ def _measured(own: list[dict], baseline: list[dict], is_trusted: bool) -> dict:
         "tree": tree_metrics.average_tree(own),
         "steps": columns,
     }
+
+
+# --- planned cells without a run folder ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailedCell:
+    """A planned cell that failed before it had a run folder: its model did not load, its dataset was not there."""
+
+    model: str | None  # None: the grid's plan does not say, and its runs are of several
+    dataset: str | None
+    text: str  # which cell of which grid, and why
+
+
+def failed_cells(roots: Sequence[Path], arms: Sequence[Arm]) -> list[FailedCell]:
+    """The failed cells of every grid at or below `roots`, so that none disappears from the tables.
+
+    What a plan leaves to the config is read off its runs.
+    """
+    found = []
+    for folder in sorted({file.parent for root in roots for file in root.rglob(grid.PLAN)}):
+        runs = [arm.run for arm in arms if arm.run.path.parent == folder]
+        usual = {name: {getattr(run, name) for run in runs} for name in ("model", "dataset")}
+        texts = {text.split(" ")[1]: text for text in grid.remarks(folder)}
+        for number, state in enumerate(grid.states(folder), start=1):
+            if state.outcome is None or state.outcome.status != grid.FAILED:
+                continue
+            given = dict(override.lstrip("+").split("=", 1) for override in state.overrides)
+            names = [given.get(n) or (min(usual[n]) if len(usual[n]) == 1 else None) for n in ("model", "dataset")]
+            found.append(FailedCell(*names, f"grid {folder.name}: {texts[str(number)]}"))
+    return found

@@ -8,9 +8,8 @@ from benchmarks.files import write_text_atomically
 from benchmarks.paper import grid, opt_tree, times, trees
 from benchmarks.paper.claims import Claim, beside_the_paper
 from benchmarks.paper.compare import side_by_side
-from benchmarks.paper.failures import FailedCell, with_failures
-from benchmarks.paper.layout import PaperTable, files
-from benchmarks.paper.runs import Arm
+from benchmarks.paper.layout import PaperTable, files, with_failures
+from benchmarks.paper.runs import Arm, FailedCell
 
 
 def all_tables(arms: Sequence[Arm], claims: Sequence[Claim], curves: Sequence[CostCurve]) -> list[PaperTable]:

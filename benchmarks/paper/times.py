@@ -10,9 +10,10 @@ from benchmarks import metrics
 from benchmarks.cost.curve import CostCurve, load_curve
 from benchmarks.errors import UserError
 from benchmarks.paper import layout
-from benchmarks.paper.layout import PaperTable, cell, facts, number, percent, speed_up_text
+from benchmarks.paper.layout import PaperTable, cell, facts, speed_up_text
 from benchmarks.paper.runs import Arm
 from benchmarks.record.turn import BASELINE
+from benchmarks.show.format import NOT_AVAILABLE, number, percent
 
 MAKE_CURVE = "python scripts/measure_cost.py model=MODEL"
 PARTS = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s", "other_s")
@@ -23,9 +24,9 @@ def step_times(arms: Sequence[Arm]) -> PaperTable:
     kept = [arm for arm in comparison.arms if arm.state == "measured"]
     body, numbers = [], []
     for arm in kept:
-        times = [number(1e3 * arm.step_seconds[part], 2) if arm.step_seconds else "n/a" for part in PARTS]
+        times = [number(1e3 * arm.step_seconds[part], 2) if arm.step_seconds else NOT_AVAILABLE for part in PARTS]
         explained = number(arm.numbers["decomposed_speed_up"], 2, "x")
-        shares = (percent(arm.numbers["draft_overhead"]), explained, cell(arm, speed_up_text, timed=True))
+        shares = (percent(arm.numbers["draft_overhead"], 1, " %"), explained, cell(arm, speed_up_text, timed=True))
         body.append((arm.run.model, arm.run.dataset, arm.method, *times, *shares))
         numbers.append(
             facts(arm)

@@ -7,8 +7,9 @@ import pandas as pd
 from benchmarks.metrics import NodeCounts, tree_metrics
 from benchmarks.paper import layout
 from benchmarks.paper.compare import side_by_side
-from benchmarks.paper.layout import NOT_AVAILABLE, PaperTable, by_dataset, cell, facts, number, percent, speed_up_text
+from benchmarks.paper.layout import PaperTable, by_dataset, cell, facts, speed_up_text
 from benchmarks.paper.runs import Arm
+from benchmarks.show.format import NOT_AVAILABLE, number, percent
 
 TOPOLOGIES = ("iso3", "iso5", "iso_mixed", "sequoia", "opt_tree", "goose", "goose_opt")
 ABLATIONS = (
@@ -157,7 +158,7 @@ def _ablation_text(arm: Arm | None, row: dict | None) -> str:
 def _change_text(rows: Sequence[dict]) -> str:
     texts = []
     for name in ("speed_up_change", "mal_change"):
-        texts.append(percent(tree_metrics.mean_known(row[name] for row in rows), sign=True))
+        texts.append(percent(tree_metrics.mean_known(row[name] for row in rows), 1, " %", sign=True))
     return ", ".join(texts)
 
 

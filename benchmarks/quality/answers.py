@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.data.items import Item, load_dataset
+from benchmarks.data.items import Item
+from benchmarks.data.prompts import load_run_dataset
 from benchmarks.errors import UserError
 from benchmarks.models.load import load_tokenizer, spec_of
 from benchmarks.record.run_folder import RunFolder
@@ -100,12 +101,7 @@ def answer_text(tokenizer: Any, ids: Sequence[int], stop_ids: Iterable[int]) -> 
 
 
 def _items(header: dict, dataset_path: str | None) -> dict[str, Item]:
-    config = header["config"]
-    keys = {key: value for key, value in config["dataset"].items() if key not in ("prompt_style", "max_new_tokens")}
-    keys |= {key: config[key] for key in ("data_dir", "limit", "offset") if key in config}
-    if dataset_path is not None:
-        keys["path"] = dataset_path
-    dataset = load_dataset(**keys)
+    dataset = load_run_dataset(header["config"], dataset_path)
     if dataset.sha256 != header["dataset"]["sha256"]:
         raise UserError(
             f"{dataset.source} is not what the run was made with: its sha256 is {dataset.sha256}, recorded was "

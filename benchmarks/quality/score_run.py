@@ -26,7 +26,8 @@ from benchmarks.quality.sandbox import runner
 from benchmarks.quality.sandbox.runner import Limits
 from benchmarks.quality.scorers import SCORERS, Run, Score, Scorer
 from benchmarks.record.run_folder import RunFolder
-from benchmarks.show.cell_table import NOT_AVAILABLE, CellTable
+from benchmarks.show.cell_table import CellTable
+from benchmarks.show.format import NOT_AVAILABLE, model_text, prompt_text
 
 SCORES = "scores.json"
 SCHEMA_VERSION = 1
@@ -267,8 +268,5 @@ def _failures(answers: Answers) -> list[str]:
 
 
 def _conditions(header: dict) -> str:
-    model, data, config = header["model"], header["dataset"], header["config"]
-    return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}), {data['name']} ({data['source']}), "
-        f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens"
-    )
+    data = header["dataset"]
+    return f"{model_text(header['model'])}, {data['name']} ({data['source']}), {prompt_text(header['config'])}"

@@ -13,7 +13,8 @@ from benchmarks import metrics
 from benchmarks.cost.curve import CostCurve
 from benchmarks.errors import UserError
 from benchmarks.replay.recordings import Recording, recorded_next_tokens, refuse_learner
-from benchmarks.show.cell_table import CellTable, number, projected_note
+from benchmarks.show.cell_table import CellTable, projected_note
+from benchmarks.show.format import number
 from goose.engine.contract import Drafter, Prefill
 from goose.engine.verify import Scored, walk
 

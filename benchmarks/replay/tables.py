@@ -14,7 +14,8 @@ from benchmarks.models.load import LoadedModel, ModelSpec, load_model
 from benchmarks.record.turn import BASELINE
 from benchmarks.replay.recordings import Recording
 from benchmarks.replay.timed import timed_replay
-from benchmarks.show.cell_table import CellTable, number
+from benchmarks.show.cell_table import CellTable
+from benchmarks.show.format import machine_text, model_text, number
 from goose.engine.contract import Drafter
 from goose.engine.lm import TreeLM
 
@@ -67,9 +68,8 @@ def _row(method: str, turns: list[dict], baseline: list[dict]) -> dict[str, str]
 
 
 def _conditions(loaded: LoadedModel, lm: TreeLM) -> str:
-    env = describe(loaded.device)
+    model = {key: getattr(loaded, key) for key in ("name", "weights", "dtype")}
     return (
-        f"{loaded.name} ({loaded.weights}, {loaded.dtype}, engine {lm.engine}) on {env['device']} ({env['cpu']}, "
-        f"{env['threads']} threads), torch {env['torch']}, transformers {env['transformers']}; methods interleaved "
-        "turn by turn; tokens/s: decoding, the drafter's set-up included; draft to observe: median milliseconds a step"
+        f"{model_text(model, engine=lm.engine)} on {machine_text(describe(loaded.device))}; methods interleaved turn "
+        "by turn; tokens/s: decoding, with the drafter's set-up; draft to observe: median milliseconds per step"
     )

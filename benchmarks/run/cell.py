@@ -4,9 +4,10 @@ The settings are the resolved config as a dictionary; this file does not know ho
 """
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.cost.curve import curve_of
-from benchmarks.data.items import Item, load_dataset
-from benchmarks.data.prompts import Prompt, render, template_source
+from benchmarks.data.items import Item
+from benchmarks.data.prompts import load_run_dataset, n_turns, render_turn, template_source
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
 from benchmarks.metrics.lossless import divergences, fp32_judge
@@ -122,22 +123,15 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     engine = settings["engine"]
     if engine not in ("auto", *ENGINES):
         raise UserError(f"engine={engine} is unknown; choose auto, {', '.join(ENGINES)}")
-    data_config = dict(settings["dataset"])
-    style = settings["prompt_style"]
-    loader_keys = {key: v for key, v in data_config.items() if key not in ("prompt_style", "max_new_tokens")}
-    spec, frame = spec_of(settings["model"]), settings["model"].get("chat_frame")
-    window = {key: settings.get(key) for key in ("data_dir", "limit", "offset")}
-    try:
-        dataset = load_dataset(**loader_keys, **window)
-    except TypeError as error:
-        raise UserError(f"dataset: {error}") from error
+    spec = spec_of(settings["model"])
+    dataset = load_run_dataset(settings)
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
     loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
     try:
         lm = TreeLM(loaded.model, engine=engine, attention=attention)
     except ValueError as error:
         raise UserError(str(error)) from error
-    prompts = [_cell_prompt(item, loaded.tokenizer, style, frame) for item in dataset.items]
+    prompts = [_cell_prompt(item, loaded.tokenizer, settings) for item in dataset.items]
     model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": settings,
@@ -145,7 +139,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
         "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
-        "chat_template": template_source(loaded.tokenizer, style),
+        "chat_template": template_source(loaded.tokenizer, settings["prompt_style"]),
         "dataset": {key: getattr(dataset, key) for key in ("name", "source", "version", "sha256")},
         "prompts_sha256": [prompt.text_sha256 for prompt in prompts],
         "environment": describe(loaded.device),
@@ -153,15 +147,11 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     return loaded, lm, prompts, header
 
 
-def _cell_prompt(item: Item, tokenizer: Any, style: str, frame: str | None) -> CellPrompt:
-    """Raw style asks the first turn alone; a later turn has the answers before it in its text."""
-
-    def rendered(outputs: Sequence[Sequence[int]]) -> Prompt:
-        answers = [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in outputs]
-        return render(item, tokenizer, style, answers, frame)
-
-    first, n_turns = rendered([]), len(item.turns) if style == "chat" else 1
-    return CellPrompt(item.id, first.ids, first.text_sha256, item.group, n_turns, rendered if n_turns > 1 else None)
+def _cell_prompt(item: Item, tokenizer: Any, settings: dict[str, Any]) -> CellPrompt:
+    """A later turn has the answers before it in its text, so it is rendered when they are known."""
+    follow_up, n = partial(render_turn, item, tokenizer, settings), n_turns(item, settings)
+    first = follow_up([])
+    return CellPrompt(item.id, first.ids, first.text_sha256, item.group, n, follow_up if n > 1 else None)
 
 
 def _run(

@@ -1,6 +1,6 @@
-"""The table of one cell, for the terminal and as Markdown, with the conditions beside the numbers.
+"""The table of one run, for the terminal and as Markdown, with the conditions beside the numbers.
 
-Numbers come from metrics.py; this file lays them out and says what is missing, failed, broken or unstable.
+Numbers come from benchmarks.metrics; this file lays them out and says what is missing, failed, broken or unstable.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,10 @@ from rich.table import Table
 from benchmarks import metrics
 from benchmarks.cost.curve import CostCurve
 from benchmarks.record.turn import BASELINE
+from benchmarks.show.format import FEW_PROMPTS, header_text, number, percent, prompt_text, settings_text, without_step
 
-NOT_AVAILABLE = "n/a"
-FEW_PROMPTS = 20  # below it a 95 % interval covers 92 to 93 % (tests/test_intervals.py)
 ORACLE = "goose.OracleDrafter"
-BOUND = "(knows all)"  # the row of a drafter that knows the answer
+BOUND = "(oracle)"  # the row of the upper bound
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ def cell_table(
     """The table of a cell from its run folder's header and lines. With a curve: the speed-ups projected onto it."""
     methods = list(header["methods"])
     turns = metrics.common_turns(lines, methods)
-    speed, drafts, times, outputs, notices, problems = [], [], [], [], [], []
     verdicts = {method: metrics.losslessness(lines, method, divergences) for method in methods}
+    speed, drafts, times, outputs, notices, problems = [], [], [], [], [], []
     for method in methods:
         own, verdict = turns[method], verdicts[method]
         trusted = not (verdict.broken or verdicts[BASELINE].broken)
@@ -47,18 +46,8 @@ def cell_table(
         drafts.append(_draft_row(method, own))
         times.append(_time_row(method, own, turns[BASELINE], trusted))
         outputs.append({"method": method, "output": str(verdict)})
-        failed = [line for line in lines if line["method"] == method and line["error"] is not None]
-        if failed:
-            problems.append(f"{method}: {len(failed)} failed, first {failed[0]['prompt_id']}: {failed[0]['error']}")
-        if verdict.broken:
-            problems.append(f"{method}: output differs from plain decoding's ({verdict}); its speed-up is not printed")
-        if method != BASELINE and metrics.empty_draft_share(own) == 1.0:
-            notices.append(f"{method} drafted nothing in any step: its numbers are plain decoding's")
-        spread = metrics.repeat_spread(own)
-        if spread is not None and spread > metrics.UNSTABLE_SPREAD:
-            notices.append(
-                f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats"
-            )
+        problems += _problems(method, lines, verdict)
+        notices += _notices(method, own)
     if turns[BASELINE]:
         bound = metrics.bound_on_mal(turns[BASELINE], header["config"]["node_budget"])
         speed.append(dict.fromkeys(speed[0], "") | {"method": BOUND, "MAL": number(bound, 2)})
@@ -67,23 +56,36 @@ def cell_table(
     blocks = {
         "speed": speed,
         "drafts": drafts,
-        "milliseconds of a step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
+        "milliseconds per step (medians), drafter's share of decoding, mean of per-prompt speed-ups": times,
         "output, against plain decoding": outputs,
     }
-    conditions = _conditions(header, lines, turns)
-    if curve is not None:
-        conditions += projected_note(curve)
-    for method, drafter in header["methods"].items():
-        if isinstance(drafter, dict) and drafter.get("_target_") == ORACLE:
-            conditions += f"\n{method} is told the answer and drafts twice: its MAL is a bound, its time means nothing"
-    for method, label in header.get("sized_by", {}).items():
-        conditions += f"\ntrees of {method} are sized by the {label}"
+    conditions = _conditions(header, lines, turns, curve)
     return CellTable(blocks, conditions, notices, problems)
+
+
+def _problems(method: str, lines: Sequence[dict], verdict: metrics.Losslessness) -> list[str]:
+    found = []
+    failed = [line for line in lines if line["method"] == method and line["error"] is not None]
+    if failed:
+        found.append(f"{method}: {len(failed)} failed, first {failed[0]['prompt_id']}: {failed[0]['error']}")
+    if verdict.broken:
+        found.append(f"{method}: output differs from plain decoding's ({verdict}); its speed-up is not printed")
+    return found
+
+
+def _notices(method: str, own: list[dict]) -> list[str]:
+    found = []
+    if method != BASELINE and metrics.empty_draft_share(own) == 1.0:
+        found.append(f"{method} drafted nothing in any step: its numbers are plain decoding's")
+    spread = metrics.repeat_spread(own)
+    if spread is not None and spread > metrics.UNSTABLE_SPREAD:
+        found.append(f"{method} is unstable: its repeats differ by {spread:.0%}; quiet the machine, raise repeats")
+    return found
 
 
 def projected_note(curve: CostCurve) -> str:
     """The line of the conditions that says what the column `projected` is."""
-    return f"\nprojected: speed-up by the {curve.label}, drafting for free"
+    return f"\nprojected: speed-up expected from the {curve.label}; drafting time is not included"
 
 
 def _speed_row(method: str, own: list[dict], baseline: list[dict], trusted: bool) -> dict[str, str]:
@@ -106,12 +108,12 @@ def _draft_row(method: str, own: list[dict]) -> dict[str, str]:
         "e2e t/s": number(metrics.end_to_end_tokens_per_second(own), 1),
         "steps": str(len(metrics.steps(own, "emitted"))),
         "max": str(metrics.nodes_per_step(own)[1]),
-        "empty": _percent(metrics.empty_draft_share(own)),
-        "accepted": _percent(metrics.draft_acceptance(own)),
-        "p_s": _percent(sources["context"].acceptance),
-        "p_s*": _percent(sources["context"].conditional_acceptance),
-        "p_t": _percent(sources["adjacency"].acceptance),
-        "p_t*": _percent(sources["adjacency"].conditional_acceptance),
+        "empty": percent(metrics.empty_draft_share(own)),
+        "accepted": percent(metrics.draft_acceptance(own)),
+        "p_s": percent(sources["context"].acceptance),
+        "p_s*": percent(sources["context"].conditional_acceptance),
+        "p_t": percent(sources["adjacency"].acceptance),
+        "p_t*": percent(sources["adjacency"].conditional_acceptance),
     }
 
 
@@ -119,34 +121,33 @@ def _time_row(method: str, own: list[dict], baseline: list[dict], trusted: bool)
     parts = metrics.step_milliseconds(own)
     row = {part.removesuffix("_s"): number(parts.get(part), 2) for part in metrics.STEP_PARTS}
     mean_ratio = "broken" if not trusted else number(metrics.mean_of_ratios(own, baseline), 2, "x")
-    return {"method": method, **row, "drafter": _percent(metrics.draft_overhead(own)), "ratio": mean_ratio}
+    return {"method": method, **row, "drafter": percent(metrics.draft_overhead(own)), "ratio": mean_ratio}
 
 
-def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]]) -> str:
-    model, data, env, config = header["model"], header["dataset"], header["environment"], header["config"]
+def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]], curve: CostCurve | None) -> str:
+    data, config = header["dataset"], header["config"]
     n_prompts = len({turn["prompt_id"] for turn in turns[BASELINE]})
     n_all = len({line["prompt_id"] for line in lines})
     n_stepping = metrics.n_stepping(turns[BASELINE])
     ended = without_step(n_prompts - n_stepping)
     few = f"an interval from {n_stepping} prompts covers less often than it says; " if n_stepping < FEW_PROMPTS else ""
-    sampling = f"temperature {config['temperature']} seed {config['seed']}" if config["temperature"] else "greedy"
-    engine = header["engine"]
-    return (
-        f"{model['name']} ({model['weights']}, {model['dtype']}, engine {engine}, attention {config['attention']}) "
-        f"on {env['device']} ({env['cpu']}, {env['threads']} threads), torch {env['torch']}, "
-        f"transformers {env['transformers']}\n"
-        f"{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every method{ended}, "
-        f"{config['prompt_style']} style, at most {config['max_new_tokens']} new tokens, B = {config['node_budget']}, "
-        f"{sampling}, stop ids by {config['stop_rule']}, {config['repeats']} repeat(s)\n"
-        f"{few}tokens/s: decoding, the drafter's set-up included; e2e: prefill too; 95 %: paired bootstrap over "
-        "prompts; nodes: mean a step, root included, max the most; accepted, p_s (context), p_t (adjacency): "
-        f"accepted/drafted; *: accepted/tested; {BOUND}: a bound, the next B tokens drafted in every step"
+    said = (
+        f"{header_text(header)}\n{data['name']} ({data['source']}), {n_prompts} of {n_all} prompts finished by every "
+        f"method{ended}, {prompt_text(config)}, B = {config['node_budget']}, {settings_text(config)}\n"
+        f"{few}tokens/s: decoding, with the drafter's set-up; e2e: with prefill as well; 95 %: paired bootstrap over "
+        "prompts; nodes: mean per step, root included, max the most; accepted, p_s (context), p_t (adjacency): "
+        f"accepted/drafted; *: accepted/tested; {BOUND}, upper bound: an oracle that always drafts the next B output "
+        "tokens"
     )
-
-
-def without_step(n_prompts: int) -> str:
-    """What is said behind a number of prompts when so many of them weigh nothing (metrics.n_stepping)."""
-    return f" ({n_prompts} ended with the first token: no step)" if n_prompts else ""
+    if curve is not None:
+        said += projected_note(curve)
+    for method, drafter in header["methods"].items():
+        if isinstance(drafter, dict) and drafter.get("_target_") == ORACLE:
+            said += f"\n{method} is an upper bound: it is given the output in advance and drafts twice, so its time "
+            said += "means nothing"
+    for method, label in header.get("sized_by", {}).items():
+        said += f"\ntrees of {method} are sized by the {label}"
+    return said
 
 
 def rich_tables(table: CellTable) -> list[Table]:
@@ -179,11 +180,3 @@ def grid_lines(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _escaped(cell: str) -> str:
     return cell.replace("|", r"\|")
-
-
-def number(value: float | None, digits: int, unit: str = "") -> str:
-    return NOT_AVAILABLE if value is None else f"{value:.{digits}f}{unit}"
-
-
-def _percent(value: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{100 * value:.0f}%"

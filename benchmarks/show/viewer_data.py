@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.data.items import load_dataset
-from benchmarks.data.prompts import Prompt, render
+from benchmarks.data.prompts import Prompt, load_run_dataset, n_turns, render_turn
 from benchmarks.errors import UserError
 from benchmarks.models.load import load_tokenizer, spec_of
 from benchmarks.models.token_texts import added_texts, decoded, labels
+from benchmarks.record.turn import BASELINE
 
 STEP_COLUMNS = ("tokens", "parents", "sources", "path", "emitted")
-_CELL_KEYS = ("prompt_style", "max_new_tokens")  # of conf/dataset: the cell's, not the loader's
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,25 @@ class Readers:
             raise found
         return found
 
-    def prompts(self, header: dict, tokenizer: Any) -> dict[str, Prompt]:
-        """Text hash -> the prompt it is of, rendered again. Raises UserError where the dataset is not at hand."""
+    def prompts(self, header: dict, lines: Sequence[dict], tokenizer: Any) -> dict[str, Prompt]:
+        """Text hash -> the prompt it is of, rendered again. Raises UserError where the dataset is not at hand.
+
+        A later turn follows plain decoding's answers of the first repeat, as when it was measured.
+        """
         config = header["config"]
-        loader = {key: value for key, value in config["dataset"].items() if key not in _CELL_KEYS}
-        try:
-            dataset = load_dataset(**loader, limit=config["limit"], offset=config["offset"])
-        except TypeError as error:  # a record of another version of the harness
-            raise UserError(f"dataset: {error}") from error
-        rendered = [render(item, tokenizer, config["prompt_style"]) for item in dataset.items]
+        answers = {
+            (line["prompt_id"], line["turn"]): line["output_ids"]
+            for line in lines
+            if line["method"] == BASELINE and line["repeat"] == 0 and line["error"] is None
+        }
+        rendered = []
+        for item in load_run_dataset(config).items:
+            before: list[list[int]] = []
+            for turn in range(n_turns(item, config)):
+                rendered.append(render_turn(item, tokenizer, config, before))
+                if (item.id, turn) not in answers:
+                    break
+                before.append(answers[item.id, turn])
         return {prompt.text_sha256: prompt for prompt in rendered}
 
 
@@ -73,7 +82,7 @@ def shown_run(header: dict, lines: Sequence[dict], readers: Readers, limits: Lim
     tokenizer, prompts = None, {}
     try:
         tokenizer = readers.tokenizer(header)
-        prompts = readers.prompts(header, tokenizer)
+        prompts = readers.prompts(header, lines, tokenizer)
     except UserError as error:
         lacking = "texts" if tokenizer is None else "prompts"
         notices.append(f"{header['run_id']}: its {lacking} are not available: {error}")

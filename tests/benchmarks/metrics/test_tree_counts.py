@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks import metrics
 from benchmarks.metrics import NodeCounts, tree_metrics
-from benchmarks.metrics.tree_counts import ACCEPTED, DRAFTED, TESTED, count_trees, counted, merged_places
+from benchmarks.metrics.tree_counts import ACCEPTED, DRAFTED, TESTED, count_trees, merged_places, with_tree_counts
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, ROOT
 from handmade import chain_step, failed, line, tree_step
 
@@ -83,7 +83,7 @@ def projected(turns: list[dict]) -> float | None:
 @given(st.lists(st.lists(recorded_steps(), min_size=1, max_size=4), min_size=1, max_size=3))
 def test_metrics_are_the_same_with_and_without_the_trees(steps_of_lines):
     whole = [line(f"Q{i}", "m", steps) for i, steps in enumerate(steps_of_lines)]
-    short = [counted(x) for x in whole]
+    short = [with_tree_counts(x) for x in whole]
     assert not any(name in x["steps"] for x in short for name in ("tokens", "parents", "sources", "path"))
     for metric in (
         metrics.tokens_per_second, metrics.mean_acceptance_length, metrics.tau, metrics.nodes_per_step,
@@ -96,7 +96,7 @@ def test_metrics_are_the_same_with_and_without_the_trees(steps_of_lines):
 
 def test_a_line_keeps_what_projections_and_expectations_need():
     steps = [chain_step(3, 3, emitted=2), tree_step([-1, 0, 0], [ROOT, ADJACENCY, ADJACENCY], [0, 2]), chain_step(0, 0)]
-    short = counted(line("Q1", "m", steps))
+    short = with_tree_counts(line("Q1", "m", steps))
     assert short["steps"]["n_nodes"].tolist() == [4, 3, 1]
     assert short["steps"]["is_chain"].tolist() == [True, False, True]
     assert short["steps"]["n_path"].tolist() == [4, 2, 1]  # uncut
@@ -104,8 +104,8 @@ def test_a_line_keeps_what_projections_and_expectations_need():
 
 
 def test_a_failed_line_and_a_line_without_steps_are_counted_too():
-    assert counted(failed("Q1", "m")) == failed("Q1", "m")
-    none = counted(line("Q1", "m", []))
+    assert with_tree_counts(failed("Q1", "m")) == failed("Q1", "m")
+    none = with_tree_counts(line("Q1", "m", []))
     assert (none["trees"].n_steps, none["trees"].n_nodes, none["trees"].max_nodes) == (0, 0, 0)
     assert metrics.nodes_per_step([none]) == (None, 0)
 
@@ -113,7 +113,7 @@ def test_a_failed_line_and_a_line_without_steps_are_counted_too():
 def test_a_step_without_an_expectation_has_none():
     one = line("Q1", "m", [chain_step(1, 1)] * 3)
     one["steps"]["expected"] = [2.5, None, 3.5]
-    assert np.array_equal(counted(one)["steps"]["expected"], [2.5, np.nan, 3.5], equal_nan=True)
+    assert np.array_equal(with_tree_counts(one)["steps"]["expected"], [2.5, np.nan, 3.5], equal_nan=True)
 
 
 def test_a_deep_chain_and_a_wide_star_count_right():

@@ -13,7 +13,7 @@ from benchmarks.paper.compare import told_apart
 from benchmarks.paper.figures import FIGURES, drafts_from, draw_all
 from benchmarks.paper.runs import load_arms
 from benchmarks.show.figure_average_tree import TreePanel, draw_average_trees, fishbone
-from benchmarks.show.figures_paper import CurvePanel, _spread_out, draw_curves
+from benchmarks.show.figure_curves import CurvePanel, _spread_out, draw_curves
 from goose.engine.tree import ADJACENCY, CONTEXT, SOURCE_NAMES
 from paper_runs import expecting, made_run, turns, usual_run
 

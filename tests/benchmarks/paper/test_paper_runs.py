@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.errors import UserError
-from benchmarks.paper.compare import differing, side_by_side, told_apart, torn_and_failed
+from benchmarks.paper.compare import differing, interrupted_and_failed, side_by_side, told_apart
 from benchmarks.paper.runs import load_arms, read_run
 from benchmarks.record import grid
 from benchmarks.record.run_folder import TURNS
@@ -44,7 +44,7 @@ def test_a_torn_run_counts_the_prompts_that_every_method_finished(tmp_path):
     arms = arms_of(folder)
     assert {arm.n_prompts for arm in arms.values()} == {1}
     assert not arms["pld"].run.is_complete
-    assert any("not finished (3 lines)" in note and "resume=" in note for note in torn_and_failed(arms.values()))
+    assert any("not finished (3 lines)" in note and "resume=" in note for note in interrupted_and_failed(arms.values()))
 
 
 def test_a_torn_run_judges_its_own_outputs_in_fp32_and_leaves_half_precision_open(tmp_path):
@@ -66,7 +66,7 @@ def test_a_method_that_failed_everywhere_takes_nothing_from_the_others(tmp_path)
     assert arms["goose"].numbers == {}
     assert arms["pld"].numbers["speed_up"] == pytest.approx(2.0)
     assert any(
-        "goose" in note and "2 failed" in note and "NonFinite" in note for note in torn_and_failed(arms.values())
+        "goose" in note and "2 failed" in note and "NonFinite" in note for note in interrupted_and_failed(arms.values())
     )
 
 

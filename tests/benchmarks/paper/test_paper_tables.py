@@ -10,9 +10,8 @@ import pytest
 from benchmarks.cost.curve import TREE, CostCurve, Point
 from benchmarks.paper import grid, opt_tree, times, trees
 from benchmarks.paper.compare import told_apart
-from benchmarks.paper.failures import failed_cells, with_failures
-from benchmarks.paper.layout import PaperTable, files, latex, markdown
-from benchmarks.paper.runs import load_arms
+from benchmarks.paper.layout import PaperTable, files, latex, markdown, with_failures
+from benchmarks.paper.runs import failed_cells, load_arms
 from benchmarks.paper.tables import all_tables, write_tables
 from benchmarks.record.grid import Outcome, begin, record
 from handmade import divergence, failed, line

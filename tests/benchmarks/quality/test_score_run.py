@@ -48,7 +48,7 @@ def made_run(tmp_path, dataset: Dataset, answers: dict[str, dict], complete: boo
 
 def made_dataset(monkeypatch, name: str, *items: Item) -> Dataset:
     dataset = Dataset(name, items, "file made.jsonl", "0" * 64, None)
-    monkeypatch.setattr("benchmarks.quality.answers.load_dataset", lambda **keys: dataset)
+    monkeypatch.setattr("benchmarks.data.prompts.load_dataset", lambda **keys: dataset)
     return dataset
 
 

