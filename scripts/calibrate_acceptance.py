@@ -15,7 +15,8 @@ from benchmarks.data.items import load_dataset
 from benchmarks.errors import UserError
 from benchmarks.learn.acceptance import calibrate
 from benchmarks.models.drafts import DraftFiller
-from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.generation import stop_ids
+from benchmarks.models.load import ModelSpec, load_model
 from goose.engine.lm import TreeLM
 from goose.sources.transition import AdjacencyTable
 

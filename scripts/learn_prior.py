@@ -20,7 +20,8 @@ from benchmarks.errors import UserError
 from benchmarks.learn.corpus import PromptText, prompt_ids, training_prompts
 from benchmarks.learn.prior import expected_calibration_error, learn, log_loss, reliability
 from benchmarks.learn.stdlib_code import stdlib_classes, stdlib_functions
-from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.generation import stop_ids
+from benchmarks.models.load import ModelSpec, load_model
 from benchmarks.models.single_token_rows import kept_rows
 from benchmarks.show.figures import draw_reliability
 from goose.drafters.probabilities import EDGES, LAYOUT, PRIOR_FILE, face_value, fit_prior, prior_of

@@ -13,8 +13,9 @@ from time import perf_counter
 
 from benchmarks.errors import UserError
 from benchmarks.learn.distill import Recipe, distil
-from benchmarks.models.embedded import cache_root
-from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.cache import cache_root
+from benchmarks.models.generation import stop_ids
+from benchmarks.models.load import ModelSpec, load_model
 from benchmarks.models.student import FOLDER, WEIGHTS, save_student
 
 

@@ -12,7 +12,8 @@ from benchmarks.check.device import plain_speed
 from benchmarks.cost.machine import measure_machine
 from benchmarks.data.items import load_dataset
 from benchmarks.environment import describe
-from benchmarks.models.load import ModelSpec, load_model, stop_ids
+from benchmarks.models.generation import stop_ids
+from benchmarks.models.load import ModelSpec, load_model
 from goose.engine.lm import TreeLM
 
 REFERENCE = {"goose elastic": 1.34, "goose context only": 1.85}  # seen once with the reference code, same 8 prompts

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import goose
-from benchmarks.models.embedded import tiny_model, tiny_tokenizer
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from paths import REPO
 from toy import P0, counter
 

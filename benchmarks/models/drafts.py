@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.errors import UserError
-from benchmarks.models.embedded import cache_root, tiny_model
+from benchmarks.models.cache import cache_root
 from benchmarks.models.load import ModelSpec, load_model, load_tokenizer, resolve_device, resolve_dtype
 from benchmarks.models.student import FOLDER, WEIGHTS, LoadedDraft, load_student, make_student, placed
+from benchmarks.models.tiny import tiny_model
 from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, DraftTree

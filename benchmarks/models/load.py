@@ -1,58 +1,28 @@
 """Turns a model config into a loaded model: finds the files, refuses early what cannot work, loads.
 
-It sets no generation parameter and does not know how a model is decoded; which families can be verified exactly is the
+It does not know how a model is decoded; which families can be verified exactly is the
 engine's knowledge (`goose.engine.families.unsupported_reason`)."""
 
 import hashlib
 import json
 import re
-import reprlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.models.embedded import GGUF_SHA256, ensure_embedded, tiny_model, tiny_tokenizer
+from benchmarks.models.embedded import GGUF_SHA256, ensure_embedded
+from benchmarks.models.gguf import prepared, reading
 from benchmarks.models.hub import LOCAL_COPY, cached_commit, probe
 from benchmarks.models.shapes import random_model
+from benchmarks.models.spec import AUTO, DTYPES, ModelSpec
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from goose.engine.families import FAMILIES, unsupported_reason
-
-CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
-SOURCES = ("hub", "embedded", "tiny")
-WEIGHTS = ("pretrained", "random")
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """One file of conf/model. `path` (a local folder) overrides `source`; `device_map` spreads a model over GPUs.
-
-    weights: "pretrained" takes the model's own; "random" makes them up at its `shape` (shapes.py), which
-    needs no files: for timing alone, since what such a model writes means nothing.
-    """
-
-    name: str
-    source: str
-    hub_id: str | None = None
-    path: str | None = None
-    gpu_dtype: str = "float16"
-    cpu_dtype: str = "float32"
-    device_map: str | None = None
-    shape: dict[str, Any] | None = field(default=None, hash=False)
-    weights: str = "pretrained"
-
-    def __post_init__(self) -> None:
-        if self.weights not in WEIGHTS:
-            raise UserError(f"model.weights is {self.weights!r}; choose one of {', '.join(WEIGHTS)}")
-        if self.source not in SOURCES:
-            raise UserError(f"model.source is {self.source!r}; choose one of {', '.join(SOURCES)}")
-        if self.source == "hub" and not (self.hub_id or self.path):
-            raise UserError(f"model {self.name!r} names no weights; set model.hub_id=OWNER/NAME or model.path=FOLDER")
+from goose.engine.identity import shape_digest, weights_digest
 
 
 @dataclass(frozen=True)
@@ -60,11 +30,13 @@ class LoadedModel:
     """A model and where it came from. Everything but the first two fields is text, ready for a record.
 
     tokenizer None with random weights at a shape
-    source    hub id, folder, "embedded" or "random:<name>"
-    revision  "hub:<commit>" when known; "gguf-sha256:<hash>" of the embedded model's origin; else
-              "files-sha256:<hash>" over config.json and the weight files' names and sizes (never their content), or
-              "weights-sha256:<hash>" of tiny's; "shape-sha256:<hash>" of random weights at a shape
+    name      the config's own, or what was loaded in its place (ModelSpec.shown_name)
+    source    hub id, folder, GGUF file, "embedded" or "random:<name>"
+    revision  "hub:<commit>" when known; "gguf-sha256:<hash>" of a GGUF file; else "files-sha256:<hash>" over
+              config.json and the weight files' names and sizes (never their content), or "weights-sha256:<hash>" of
+              tiny's; "shape-sha256:<hash>" of random weights at a shape
     weights   "pretrained" | "random"
+    weights_digest, shape_digest   what the model is, whatever it is called (goose/engine/identity.py)
     """
 
     model: Any
@@ -75,6 +47,12 @@ class LoadedModel:
     weights: str
     dtype: str
     device: str
+    weights_digest: str
+    shape_digest: str
+
+    def identity(self) -> dict[str, str]:
+        """All of the text, as a record's header holds it."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("model", "tokenizer")}
 
 
 def spec_of(config: dict[str, Any]) -> ModelSpec:
@@ -85,69 +63,70 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
         raise UserError(f"model: {str(error).replace('ModelSpec.__init__() ', '')}") from error
 
 
-def spec_named(name: str, **changes: Any) -> ModelSpec:
-    """The spec of conf/model/NAME.yaml with `changes` to its fields, for scripts that need no other setting."""
-    return spec_of(_read_conf(name) | changes)
-
-
-def _read_conf(name: str) -> dict[str, Any]:
-    """conf/model/NAME.yaml over the files that its `defaults` name."""
-    file = CONF / f"{name}.yaml"
-    if not file.is_file():
-        names = ", ".join(sorted(other.stem for other in CONF.glob("*.yaml")))
-        raise UserError(f"there is no model {name!r}; conf/model has {names}")
-    own = yaml.safe_load(file.read_text(encoding="utf-8"))
-    below = [_read_conf(base) for base in own.pop("defaults", []) if base != "_self_"]
-    return {key: value for one in [*below, own] for key, value in one.items()}
-
-
 @dataclass(frozen=True)
 class _Location:
     where: str  # a hub id or a folder
     source: str
     local_only: bool
     commit: str | None = None  # of a hub id
+    gguf: str | None = None  # a GGUF file in the folder, to be read as it is
+    gguf_sha256: str | None = None  # of the file that the weights come from
 
 
-def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto") -> LoadedModel:
-    """device: auto | cpu | cuda | cuda:N. dtype: auto (the spec's, by device) | float32 | float16 | bfloat16."""
+def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto", cache: bool = True) -> LoadedModel:
+    """device: auto | cpu | cuda | cuda:N. dtype: auto (the spec's, by device) | float32 | float16 | bfloat16.
+
+    cache: whether a GGUF file's dequantised weights are kept. Raises UserError for whatever cannot be loaded.
+    """
     device = resolve_device(device)
-    dtype = resolve_dtype(spec, device, dtype)
+    chosen = _named_dtype(spec, device, dtype)
     if spec.weights == "random":
-        return _load_random(spec, device, dtype)
+        return _load_random(spec, device, _settled(chosen, None))
     is_tiny = spec.source == "tiny" and not spec.path
     if spec.device_map and (is_tiny or device == "cpu"):
-        raise UserError(f"model.device_map spreads a checkpoint over GPUs, not {spec.name} on {device}; leave it unset")
+        raise UserError(
+            f"model.device_map spreads a checkpoint over GPUs, not {spec.shown_name} on {device}; leave it unset"
+        )
     if is_tiny:
-        return _load_tiny(spec, device, dtype)
-    location = _locate(spec)
+        return _load_tiny(spec, device, _settled(chosen, None))
+    location = _locate(spec, cache)
     pin = _pin(location)
     config = _checked_config(location, pin)
+    dtype = _settled(chosen, config)
     tokenizer = _load_tokenizer(location, pin)
     # On CPU no map: transformers would want accelerate for it, and the weights are in the right place anyway.
     device_map = spec.device_map or (None if device == "cpu" else device)
-    model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
-    revision = f"hub:{location.commit}" if location.commit else _folder_revision(location)
-    return LoadedModel(model, tokenizer, spec.name, location.source, revision, "pretrained", dtype, device)
+    if location.gguf:
+        pin |= reading(location.gguf)
+    else:
+        pin["config"] = config
+    model = _load_weights(location, dtype=DTYPES[dtype], device_map=device_map, **pin)
+    return _loaded(spec, model, tokenizer, location.source, _revision(location), "pretrained", dtype, device)
+
+
+def _loaded(spec: ModelSpec, model: Any, tokenizer: Any, *facts: str) -> LoadedModel:
+    return LoadedModel(model, tokenizer, spec.shown_name, *facts, weights_digest(model), shape_digest(model.config))
 
 
 def _load_random(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
     if spec.shape is None:
-        raise UserError(f"model {spec.name} has no shape in its file, so weights=random has nothing to fill; add one")
+        raise UserError(
+            f"model {spec.shown_name} has no shape in its file, so weights=random has nothing to fill; add one"
+        )
     for key in ("path", "device_map"):
         if getattr(spec, key):
             raise UserError(f"model.{key} places a checkpoint, and weights=random has none; leave one of them unset")
     model = random_model(spec.shape, device, DTYPES[dtype])
     digest = hashlib.sha256(json.dumps(spec.shape, sort_keys=True).encode()).hexdigest()
-    source, revision = f"random:{spec.name}", f"shape-sha256:{digest}"
-    return LoadedModel(model, None, spec.name, source, revision, "random", dtype, device)
+    source, revision = f"random:{spec.shown_name}", f"shape-sha256:{digest}"
+    return _loaded(spec, model, None, source, revision, "random", dtype, device)
 
 
-def load_tokenizer(spec: ModelSpec) -> Any:
+def load_tokenizer(spec: ModelSpec, cache: bool = True) -> Any:
     """The model's tokenizer alone, to read a record's ids."""
     if spec.source == "tiny" and not spec.path:
         return tiny_tokenizer()
-    location = _locate(spec)
+    location = _locate(spec, cache)
     return _load_tokenizer(location, _pin(location))
 
 
@@ -158,7 +137,7 @@ def _load_tiny(spec: ModelSpec, device: str, dtype: str) -> LoadedModel:
     for parameter in model.parameters():  # model.to(dtype) would round the rotary frequencies too
         parameter.data = parameter.data.to(DTYPES[dtype])
     revision = f"weights-sha256:{digest.hexdigest()}"
-    return LoadedModel(model.to(device), tiny_tokenizer(), spec.name, "random:tiny", revision, "random", dtype, device)
+    return _loaded(spec, model.to(device), tiny_tokenizer(), "random:tiny", revision, "random", dtype, device)
 
 
 def resolve_device(device: str) -> str:
@@ -173,29 +152,61 @@ def resolve_device(device: str) -> str:
 
 
 def resolve_dtype(spec: ModelSpec, device: str, dtype: str) -> str:
+    """The dtype that load_model takes; asks for the checkpoint's config alone, and only where that decides."""
+    chosen = _named_dtype(spec, device, dtype)
+    is_gguf = spec.path and Path(spec.path).expanduser().is_file()
+    if chosen != AUTO or is_gguf or spec.weights == "random" or (spec.source == "tiny" and not spec.path):
+        return _settled(chosen, None)
+    location = _locate(spec, cache=True)
+    return _settled(chosen, _checked_config(location, _pin(location)))
+
+
+def _named_dtype(spec: ModelSpec, device: str, dtype: str) -> str:
     chosen = dtype if dtype != "auto" else spec.cpu_dtype if device == "cpu" else spec.gpu_dtype
-    if chosen not in DTYPES:
+    if chosen not in (*DTYPES, AUTO):
         raise UserError(f"dtype is {chosen!r}; choose {', '.join(DTYPES)} (or dtype=auto for the model's own)")
     return chosen
 
 
-def _locate(spec: ModelSpec) -> _Location:
+def _settled(chosen: str, config: Any) -> str:
+    """AUTO as the checkpoint's own half precision, bfloat16 for one that has none."""
+    if chosen != AUTO:
+        return chosen
+    own = str(getattr(config, "dtype", None)).removeprefix("torch.")
+    return own if own in ("float16", "bfloat16") else "bfloat16"
+
+
+def _locate(spec: ModelSpec, cache: bool = True) -> _Location:
     if spec.path:
-        folder = Path(spec.path).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"model.path={spec.path} is not a folder; name one that holds config.json and weights")
-        if not (folder / "config.json").is_file():
-            raise UserError(f"model.path={spec.path} has no config.json; name a folder in Hugging Face format")
-        return _Location(str(folder), str(folder), local_only=True)
+        return _locate_path(spec.path, cache)
     if spec.source == "embedded":
-        return _Location(str(ensure_embedded()), "embedded", local_only=True)
+        return _Location(str(ensure_embedded()), "embedded", local_only=True, gguf_sha256=GGUF_SHA256)
     cached = cached_commit(spec.hub_id)
     return _Location(spec.hub_id, spec.hub_id, local_only=bool(cached), commit=cached or probe(spec.hub_id))
 
 
+def _locate_path(named: str, cache: bool) -> _Location:
+    path = Path(named).expanduser()
+    if path.is_file():
+        model = prepared(path, cache)
+        return _Location(str(model.folder), str(path), local_only=True, gguf=model.file, gguf_sha256=model.sha256)
+    if not path.is_dir():
+        raise UserError(f"model.path={named} does not exist; name a folder in Hugging Face format, or a .gguf file")
+    if not (path / "config.json").is_file():
+        ggufs = sorted(file.name for file in path.glob("*.gguf"))
+        hint = f"name its file {ggufs[0]}" if ggufs else "name a folder in Hugging Face format"
+        raise UserError(f"model.path={named} has no config.json; {hint}")
+    if not any([*path.glob("*.safetensors"), *path.glob("*.bin")]):
+        raise UserError(
+            f"model.path={named} has a config.json and no weights (*.safetensors or *.bin); fetch the model again"
+        )
+    return _Location(str(path), str(path), local_only=True)
+
+
 def _pin(location: _Location) -> dict[str, Any]:
     """One commit for config, tokenizer and weights; local folders have none and ignore it."""
-    return {"revision": location.commit or "main", "local_files_only": location.local_only, "trust_remote_code": False}
+    pin = {"revision": location.commit or "main", "local_files_only": location.local_only, "trust_remote_code": False}
+    return pin | ({"gguf_file": location.gguf} if location.gguf else {})
 
 
 def _checked_config(location: _Location, pin: dict[str, Any]) -> Any:
@@ -204,7 +215,7 @@ def _checked_config(location: _Location, pin: dict[str, Any]) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the config of {location.source} could not be read ({first_line(error)}); "
-            f"choose a model in Hugging Face format of one of these families: {', '.join(FAMILIES)}"
+            f"choose a model in Hugging Face format of one of the families {', '.join(FAMILIES)}"
         ) from error
     reason = unsupported_reason(config)
     if reason:
@@ -241,6 +252,8 @@ def _load_weights(location: _Location, **options: Any) -> Any:
             f"the weights of {location.source} could not be loaded ({first_line(error)}); "
             f"fetch the model again, or {LOCAL_COPY} that is whole"
         ) from error
+    if hasattr(model.config, "quantization_config") and location.gguf:
+        del model.config.quantization_config  # unpacked: nothing of it is quantised any more
     places = {str(place) for place in getattr(model, "hf_device_map", {}).values()}
     if places & {"cpu", "disk"}:
         raise UserError(
@@ -250,49 +263,13 @@ def _load_weights(location: _Location, **options: Any) -> Any:
     return model.eval()
 
 
-def _folder_revision(location: _Location) -> str:
-    if location.source == "embedded":
-        return f"gguf-sha256:{GGUF_SHA256}"
+def _revision(location: _Location) -> str:
+    if location.commit:
+        return f"hub:{location.commit}"
+    if location.gguf_sha256:
+        return f"gguf-sha256:{location.gguf_sha256}"
     folder = Path(location.where)
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         digest.update(f"{file.name} {file.stat().st_size}\n".encode())
     return f"files-sha256:{digest.hexdigest()}"
-
-
-# Fields of generation_config. Unset or falsy always leaves greedy decoding alone; in the first group 1 does so too.
-_ONE_IS_NEUTRAL = ("temperature", "num_beams", "repetition_penalty", "encoder_repetition_penalty", "guidance_scale")
-_ZERO_IS_NEUTRAL = (
-    "do_sample", "min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size",
-    "bad_words_ids", "force_words_ids", "constraints", "sequence_bias", "suppress_tokens", "begin_suppress_tokens",
-    "forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty", "diversity_penalty",
-    "penalty_alpha", "dola_layers", "stop_strings", "remove_invalid_values", "watermarking_config", "token_healing",
-)  # fmt: skip
-_ONLY_WHEN_SAMPLING = ("top_p", "top_k", "min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff")
-
-
-def generation_notice(model: Any) -> str | None:
-    """A sentence on what the checkpoint's generation_config would add to greedy decoding; None when it adds nothing."""
-    config = getattr(model, "generation_config", None)
-    fields = _ZERO_IS_NEUTRAL + _ONE_IS_NEUTRAL + (_ONLY_WHEN_SAMPLING if getattr(config, "do_sample", None) else ())
-    found = []
-    for name in fields:
-        value = getattr(config, name, None)
-        if value and not (value == 1 and name in _ONE_IS_NEUTRAL):
-            found.append(f"{name}={reprlib.repr(value)}")
-    return f"the model's generation_config sets {', '.join(found)}; ignored in every arm" if found else None
-
-
-def stop_ids(model: Any, tokenizer: Any, rule: str) -> frozenset[int]:
-    """The ids that end an output; an empty set when nothing declares one, and then only the length limit does.
-    rule "generation_config": the checkpoint's eos_token_id (or several), else the tokenizer's; "tokenizer": only that.
-    """
-    if rule not in ("generation_config", "tokenizer"):
-        raise UserError(f"stop_rule is {rule!r}; choose generation_config or tokenizer")
-    ids = tokenizer.eos_token_id
-    if rule == "generation_config":
-        declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        ids = ids if declared in (None, []) else declared
-    if ids is None:
-        return frozenset()
-    return frozenset(int(token) for token in (ids if isinstance(ids, (list, tuple)) else [ids]))

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_bytes_atomically
-from benchmarks.models.embedded import cache_root
+from benchmarks.models.cache import cache_root
 from goose.engine.contract import Drafter
 from goose.engine.lm import TreeLM
 from goose.sources.single_token_rows import rows_alone

@@ -3,6 +3,8 @@
     1  the first: methods hold the paths of modules as they lay then; `engine`, `files` and `sized_by` came later
     2  methods hold paths that stay when modules move (goose, baselines, benchmarks.targets); `engine` is always there
 
+Added to version 2 since: the setting `cache`; `weights_digest` and `shape_digest` of the model.
+
 The page for readers: docs/records.md. Lines are alike in both versions (benchmarks/record/turn.py).
 """
 
@@ -37,8 +39,14 @@ MOVED = {
 }
 
 
+# Settings that came later -> what a run did before.
+ADDED_SETTINGS = {"cache": True}
+
+
 def upgraded(header: dict) -> dict:
     """A header of any readable version as one of SCHEMA_VERSION; the argument stays as it is."""
+    if "config" in header and not ADDED_SETTINGS.keys() <= header["config"].keys():
+        header = header | {"config": ADDED_SETTINGS | header["config"]}
     if header.get("schema_version") == SCHEMA_VERSION:
         return header
     # Before the key `engine` there was one engine, the model's own modules.
@@ -47,6 +55,15 @@ def upgraded(header: dict) -> dict:
     if "methods" in new:
         new["methods"] = _with_paths_that_stay(new["methods"])
     return new
+
+
+def as_recorded(model: dict, recorded: dict) -> dict:
+    """A model's identity with the keys that a record of it has, to be compared with that record.
+
+    Before there were digests, a model that was loaded from a path bore the name of the config that it stood in for.
+    """
+    own = {key: value for key, value in model.items() if key in recorded}
+    return own if "weights_digest" in recorded else own | {"name": recorded.get("name")}
 
 
 def _with_paths_that_stay(value: Any) -> Any:

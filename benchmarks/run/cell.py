@@ -22,9 +22,11 @@ from benchmarks.data.prompts import load_run_dataset, n_turns, render_turn, temp
 from benchmarks.environment import describe, fingerprint
 from benchmarks.errors import UserError
 from benchmarks.metrics.lossless import divergences, fp32_judge
-from benchmarks.models.load import LoadedModel, generation_notice, load_model, spec_of, stop_ids
+from benchmarks.models.generation import generation_notice, stop_ids
+from benchmarks.models.load import LoadedModel, load_model, spec_of
 from benchmarks.models.single_token_rows import knowing
 from benchmarks.record.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, named_files, outcome_of
+from benchmarks.record.history import as_recorded
 from benchmarks.record.run_folder import RUN, RunFolder
 from benchmarks.record.turn import BASELINE
 from benchmarks.run.interleave import CellPrompt, Settings, asked_ids, longest_request, run_cell
@@ -95,9 +97,9 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     if folder.header.get("sized_by", {}) != sized_by:
         raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")
     loaded, lm, prompts, header = _prepare(folder.header["config"])
-    for key in ("model", "dataset"):
-        if header[key] != folder.header[key]:
-            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {header[key]}; start anew")
+    for key, now in (("model", as_recorded(header["model"], folder.header["model"])), ("dataset", header["dataset"])):
+        if now != folder.header[key]:
+            raise UserError(f"{path} was made with another {key}: {folder.header[key]}, now {now}; start anew")
     if header["prompts_sha256"] != folder.header["prompts_sha256"]:
         raise UserError(f"the prompts of {path} are rendered differently now; start anew")
     then, now = fingerprint(folder.header["environment"]), fingerprint(header["environment"])
@@ -126,16 +128,15 @@ def _prepare(settings: dict[str, Any]) -> tuple[LoadedModel, TreeLM, list[CellPr
     spec = spec_of(settings["model"])
     dataset = load_run_dataset(settings)
     transformers.utils.logging.disable_progress_bar()  # a bar a checkpoint shard would bury our own
-    loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"])
+    loaded = load_model(spec, device=settings["device"], dtype=settings["dtype"], cache=settings["cache"])
     try:
         lm = TreeLM(loaded.model, engine=engine, attention=attention)
     except ValueError as error:
         raise UserError(str(error)) from error
     prompts = [_cell_prompt(item, loaded.tokenizer, settings) for item in dataset.items]
-    model = {key: getattr(loaded, key) for key in ("name", "source", "revision", "weights", "dtype", "device")}
     header = {
         "config": settings,
-        "model": model,
+        "model": loaded.identity(),
         "engine": lm.engine,
         "stop_ids": sorted(stop_ids(loaded.model, loaded.tokenizer, settings["stop_rule"])),
         "generation_notice": generation_notice(loaded.model),
@@ -251,9 +252,10 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
         return found
     spec = spec_of(config["model"])
     try:
-        exact = load_model(spec, device=loaded.device, dtype="float32").model
+        exact = load_model(spec, device=loaded.device, dtype="float32", cache=config["cache"]).model
     except UserError:  # no room beside the half-precision model; a few prefixes can be judged on the CPU
-        exact = load_model(replace(spec, device_map=None), device="cpu", dtype="float32").model
+        on_cpu = replace(spec, device_map=None)
+        exact = load_model(on_cpu, device="cpu", dtype="float32", cache=config["cache"]).model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
 
 

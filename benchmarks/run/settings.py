@@ -30,6 +30,7 @@ class RunConfig:
     engine: str = "auto"
     attention: str = "grouped"
     cost_curve: str | None = None
+    cache: bool = True
     data_dir: str | None = None
     runs_dir: str = "results/runs"
     grid: str | None = None

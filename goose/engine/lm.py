@@ -6,7 +6,6 @@ It knows no drafters, no stop rule and no text. Which models it takes: families.
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch

@@ -9,7 +9,7 @@ import torch
 from baselines.autoregressive import AutoregressiveDrafter
 from benchmarks.data.items import load_dataset
 from benchmarks.data.prompts import render
-from benchmarks.models.embedded import TINY_EOS, tiny_tokenizer
+from benchmarks.models.tiny import TINY_EOS, tiny_tokenizer
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run.interleave import CellPrompt, Settings, run_cell
 from goose import GooseDrafter, Sampling

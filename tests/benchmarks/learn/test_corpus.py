@@ -19,8 +19,8 @@ from benchmarks.learn.corpus import (
     prompt_ids,
     training_prompts,
 )
-from benchmarks.models.embedded import TINY_EOS, tiny_tokenizer
-from benchmarks.models.embedded import tiny_model as embedded_tiny
+from benchmarks.models.tiny import TINY_EOS, tiny_tokenizer
+from benchmarks.models.tiny import tiny_model as embedded_tiny
 
 TEXTS = [
     "def add(a, b):",

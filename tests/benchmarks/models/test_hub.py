@@ -13,8 +13,8 @@ from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, Repositor
 
 from benchmarks.errors import UserError
 from benchmarks.models import hub, load
-from benchmarks.models.embedded import tiny_model, tiny_tokenizer
 from benchmarks.models.load import ModelSpec, load_model
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from paths import REPO
 
 HUB = ModelSpec("there", "hub", hub_id="someone/there")

@@ -12,8 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.errors import UserError
 from benchmarks.models import load
-from benchmarks.models.embedded import FOLDER, cache_root, is_complete, tiny_model, tiny_tokenizer
-from benchmarks.models.load import ModelSpec, generation_notice, load_model, stop_ids
+from benchmarks.models.cache import cache_root, is_complete
+from benchmarks.models.embedded import FOLDER
+from benchmarks.models.generation import generation_notice, stop_ids
+from benchmarks.models.load import ModelSpec, load_model
+from benchmarks.models.spec import STANDS_FOR
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from paths import REPO
 
 TINY = ModelSpec("tiny", "tiny", cpu_dtype="float32")
@@ -56,15 +60,70 @@ def test_every_config_is_a_spec(file):
         config = yaml.safe_load((file.parent / f"{original}.yaml").read_text()) | config
     config.pop("chat_frame")  # benchmarks/data/prompts.py reads it
     assert list(config) == [field.name for field in dataclasses.fields(ModelSpec)]
-    assert ModelSpec(**config).name == file.stem
-    assert {config["gpu_dtype"], config["cpu_dtype"]} <= set(load.DTYPES)
+    if file.stem == "hf":  # what it loads is for the user to say
+        config["hub_id"] = "someone/there"
+    spec = ModelSpec(**config)
+    assert spec.name == file.stem
+    assert spec.shown_name == ("there" if file.stem == "hf" else file.stem)
+    assert file.stem in STANDS_FOR
+    assert config["gpu_dtype"] in (*load.DTYPES, "auto")
+    assert config["cpu_dtype"] in load.DTYPES
 
 
 def test_specs_that_cannot_work():
     with pytest.raises(UserError, match=r"model.source is 'web'; choose one of hub, embedded, tiny"):
         ModelSpec("a", "web")
-    with pytest.raises(UserError, match=r"'a' names no weights; set model.hub_id=OWNER/NAME or model.path=FOLDER"):
+    with pytest.raises(
+        UserError, match=r"'a' names no weights; set model.hub_id=OWNER/NAME, model.path=FOLDER or model.path=FILE.gguf"
+    ):
         ModelSpec("a", "hub")
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        (ModelSpec("qwen3", "hub", hub_id="Qwen/Qwen3-8B"), "qwen3"),
+        (ModelSpec("qwen3", "hub", hub_id="someone/finetune"), "finetune"),
+        (ModelSpec("qwen3", "hub", hub_id="Qwen/Qwen3-8B", path="/models/mine/"), "mine"),
+        (ModelSpec("hf", "hub", path="/models/mine-q4.gguf"), "mine-q4"),
+        (ModelSpec("hf", "hub", path="/models/qwen2.5-coder"), "qwen2.5-coder"),
+        (ModelSpec("mine", "hub", path="/models/other"), "mine"),
+        (ModelSpec("smollm2", "embedded"), "smollm2"),
+    ],
+)
+def test_the_name_says_what_was_loaded(spec, name):
+    assert spec.shown_name == name
+
+
+def test_an_empty_option_says_so():
+    for key in ("path", "hub_id"):
+        with pytest.raises(UserError, match=f"model.{key}= is empty"):
+            ModelSpec("a", "hub", **{key: ""})
+
+
+def test_two_checkpoints_in_folders_of_one_name_differ_in_their_digests(folder, tmp_path):
+    other = tmp_path / "b" / "checkpoint"
+    model = tiny_model()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    model.save_pretrained(other)
+    tiny_tokenizer().save_pretrained(other)
+    first, second, again = (load_model(at(path), device="cpu") for path in (folder, other, folder))
+    assert first.revision == second.revision  # names and sizes of the files are the same
+    assert first.shape_digest == second.shape_digest
+    assert first.weights_digest == again.weights_digest != second.weights_digest
+    assert first.weights_digest == load_model(TINY, device="cpu").weights_digest
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "bfloat16")]
+)
+def test_dtype_auto_on_a_gpu_is_the_checkpoints_own_half_precision(folder, own, expected):
+    edit_json(folder / "config.json", dtype=own)
+    spec = dataclasses.replace(at(folder), gpu_dtype="auto")
+    assert load.resolve_dtype(spec, "cuda", "auto") == expected
+    assert load.resolve_dtype(spec, "cpu", "auto") == "float32"
+    assert load.resolve_dtype(spec, "cuda", "float32") == "float32"
 
 
 # tiny
@@ -116,10 +175,11 @@ def test_options_that_would_have_no_effect_are_refused(folder):
 # Local folders
 
 
-@pytest.mark.parametrize("spec", [TINY, HUB], ids=lambda spec: spec.source)
-def test_a_local_folder_overrides_the_source(folder, spec):
+@pytest.mark.parametrize(("spec", "name"), [(TINY, "checkpoint"), (HUB, "there")], ids=["ours", "the user's"])
+def test_a_local_folder_overrides_the_source(folder, spec, name):
+    """A name of ours does not stand for what lies in a folder; a name that the user gave does."""
     loaded = load_model(dataclasses.replace(spec, path=str(folder)), device="cpu")
-    assert (loaded.source, loaded.weights, loaded.name) == (str(folder), "pretrained", spec.name)
+    assert (loaded.source, loaded.weights, loaded.name) == (str(folder), "pretrained", name)
     assert loaded.model.config._attn_implementation == "sdpa"
     assert not loaded.model.training
     ids = torch.tensor([loaded.tokenizer("def f(x):")["input_ids"]])
@@ -140,8 +200,12 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
     def message(path: Path) -> str:
         return refused(at(path), device="cpu")
 
-    assert f"model.path={tmp_path}/none is not a folder" in message(tmp_path / "none")
-    assert "has no config.json" in message(tmp_path)
+    assert f"model.path={tmp_path}/none does not exist" in message(tmp_path / "none")
+    assert "has no config.json; name a folder in Hugging Face format" in message(tmp_path)
+    (tmp_path / "some.gguf").touch()
+    assert "has no config.json; name its file some.gguf" in message(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert "has a config.json and no weights" in message(tmp_path)
     (folder / "tokenizer.json").unlink()
     assert "put tokenizer.json beside the weights" in message(folder)
     edit_json(folder / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
@@ -162,7 +226,7 @@ def test_damaged_weights_are_refused(folder, damage):
         del tensors["model.layers.1.mlp.up_proj.weight"]
         save_file(tensors, weights, metadata={"format": "pt"})
     message = refused(at(folder), device="cpu")
-    assert "could not be loaded" in message
+    assert ("has a config.json and no weights" if damage == "gone" else "could not be loaded") in message
     assert "fetch the model again" in message
     assert ("1 missing tensors, such as model.layers.1.mlp.up_proj.weight" in message) == (damage == "tensor missing")
 
@@ -171,7 +235,7 @@ def test_damaged_weights_are_refused(folder, damage):
     ("changes", "expected"),
     [
         ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, "'gpt2' is not supported"),
-        ({"model_type": "never-heard-of"}, "choose a model in Hugging Face format of one of these families"),
+        ({"model_type": "never-heard-of"}, "choose a model in Hugging Face format of one of the families llama, qwen2"),
         ({"model_type": "mistral", "sliding_window": 32}, "sliding-window"),
     ],
 )

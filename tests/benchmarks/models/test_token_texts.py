@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from benchmarks.models.embedded import TINY_EOS, tiny_tokenizer
 from benchmarks.models.load import ModelSpec, load_tokenizer
+from benchmarks.models.tiny import TINY_EOS, tiny_tokenizer
 from benchmarks.models.token_texts import added_texts, decoded, labels, visible
 
 TINY = tiny_tokenizer()  # token id = byte value

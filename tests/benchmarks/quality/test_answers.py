@@ -1,6 +1,6 @@
 """A recorded answer as text, and which methods gave the same ones."""
 
-from benchmarks.models.embedded import tiny_tokenizer
+from benchmarks.models.tiny import tiny_tokenizer
 from benchmarks.quality.answers import answer_text, same_answers
 
 STOP = 255  # the tiny tokenizer's ids are bytes; this one is in no text

@@ -14,7 +14,7 @@ from benchmarks.data.items import Item
 from benchmarks.data.prompts import Prompt, render
 from benchmarks.metrics import common_turns, losslessness, speed_up_interval, tau
 from benchmarks.metrics.lossless import divergences
-from benchmarks.models.embedded import tiny_tokenizer
+from benchmarks.models.tiny import tiny_tokenizer
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run.interleave import CellPrompt, Settings, asked_ids, longest_request, run_cell, schedule
 from goose import GooseDrafter, Sampling

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.models.embedded import TINY_EOS
+from benchmarks.models.tiny import TINY_EOS
 from benchmarks.show.viewer_data import STEP_COLUMNS, Limits, Readers, compact_json, shown_run
 from handmade import failed
 from recorded import ASKED, SAID, finished_run
