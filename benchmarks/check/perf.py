@@ -19,8 +19,8 @@ from benchmarks.cost.measure import bushy_tree
 from benchmarks.errors import UserError
 from goose.drafters.goose import GooseDrafter
 from goose.engine.cache import TreeCache
-from goose.engine.families import head_dim
 from goose.engine.decode import decode
+from goose.engine.families import head_dim
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 
