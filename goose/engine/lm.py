@@ -22,7 +22,6 @@ ATTENTIONS = ("grouped", "sdpa", "eager")
 ENGINES = ("eager", "fused", "graph")
 _PROMPT_ROWS = 128  # prompt rows scored at once by prompt_top_k, so that [L, V] logits never exist
 _RANDOM_IN_TRAINING = ("attention_dropout", "resid_pdrop", "embd_pdrop", "router_jitter_noise")
-_FIXED_SHAPE_EXPERTS = ("batched_mm", "grouped_mm")  # transformers' expert products without a data-dependent shape
 
 
 def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
@@ -52,29 +51,35 @@ def _chosen_engine(
         not_fused = "it lies on several devices"
     else:
         not_fused = not_fusable_reason(model)
-    experts = _experts_implementation(model)
+    not_recorded = _not_recordable_reason(model)
     if engine == "auto":
         if not_fused:
             return "eager", not_fused
         if layer_devices[0].type != "cuda":
             return "fused", None
-        # Recording fixed-shape experts is left to those who ask for engine "graph": no GPU test covers it.
-        return ("graph", None) if experts is None else ("fused", f"its layers are mixtures of experts ({experts})")
+        return ("fused", not_recorded) if not_recorded else ("graph", None)
     if engine != "eager" and not_fused:
         raise ValueError(f"engine {engine!r} cannot run this model: {not_fused}; choose engine 'eager'")
-    if engine == "graph" and experts is not None and experts not in _FIXED_SHAPE_EXPERTS:
-        raise ValueError(
-            f"engine 'graph' cannot run this model: its {experts!r} experts take shapes that depend on the data, which "
-            f"no CUDA graph records; load it with experts_implementation={_FIXED_SHAPE_EXPERTS[0]!r}, or choose 'fused'"
-        )
+    if engine == "graph" and not_recorded:
+        raise ValueError(f"engine 'graph' cannot run this model: {not_recorded}; choose engine 'fused'")
     return engine, None
 
 
-def _experts_implementation(model: torch.nn.Module) -> str | None:
-    """How transformers multiplies by the experts; None for a dense model."""
+def _not_recordable_reason(model: torch.nn.Module) -> str | None:
+    """Why a CUDA graph cannot record this model's forward, in a sentence; None when it can.
+
+    Of transformers' ways to multiply by experts, "eager" loops over those that were chosen; "grouped_mm" brings the
+    number of rows of each to the host where GPU or type lack the kernel; "batched_mm" has fixed shapes throughout.
+    """
     if all(not hasattr(layer.mlp, "experts") for layer in model.base_model.layers):
         return None
-    return getattr(model.config, "_experts_implementation", None) or "eager"
+    way = getattr(model.config, "_experts_implementation", None) or "eager"
+    if way == "batched_mm":
+        return None
+    return (
+        f"its mixtures of experts (experts_implementation={way!r}) may take shapes that depend on the data, which no "
+        "CUDA graph records ('batched_mm' does not)"
+    )
 
 
 class TreeLM:
@@ -82,8 +87,8 @@ class TreeLM:
 
     `engine`: "eager" runs the model's own modules, as the papers did · "fused" replaces a layer's parts by faster ones
     (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) · "auto" is "graph" on
-    one GPU ("fused" for mixtures of experts), "fused" on a CPU, "eager" where the others cannot be had (several GPUs,
-    say). Afterwards `engine` is the one in use and `engine_note` what it leaves out and why, None when nothing.
+    one GPU ("fused" for most mixtures of experts), "fused" on a CPU, "eager" where the others cannot be had (several
+    GPUs, say). Afterwards `engine` is the one in use and `engine_note` what it leaves out and why, None when nothing.
     `attention`: "grouped" (default), or transformers' own "sdpa" / "eager" for comparison, with engine "eager" only.
     `node_buckets`: node counts that engine "graph" pads up to; a larger tree runs as in "fused".
     Raises ValueError when the model or the attention cannot be verified exactly, or a named engine cannot be had.

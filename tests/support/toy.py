@@ -71,7 +71,12 @@ def counter(vocab_size: int = 64, max_positions: int = 10_000) -> StubLM:
 
 
 # What each family has and the others lack, switched on. Families of goose.engine.families.FAMILIES.
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "experts_implementation": "batched_mm",
+}
 TINY_FAMILIES = {
     "llama": ("Llama", {}),
     "mistral": ("Mistral", {}),
@@ -93,7 +98,7 @@ TINY_FAMILIES = {
         },
     ),
     "gemma": ("Gemma", {}),
-    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"}),
     "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 32}),
     "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "mlp_only_layers": [0]}),
 }

@@ -1,8 +1,8 @@
 """GOOSE's counts on a real model: as many forwards as the authors' code needed, and plain decoding's output.
 
 Measured once with the GOOSE reference implementation v1.0.0 at its defaults (elastic budget) on the embedded
-SmolLM2-135M-Instruct in fp32: HumanEval prompts and one of MT-Bench, raw, no BOS, 128 new tokens, greedy; prefill is one
-of the forwards.
+SmolLM2-135M-Instruct in fp32: prompts of HumanEval and one of MT-Bench, raw, no BOS, 128 new tokens, greedy; prefill is
+one of the forwards.
 """
 
 import gzip
