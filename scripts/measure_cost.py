@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from conf_files import model_spec
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -16,7 +17,7 @@ from benchmarks.cost import measure
 from benchmarks.cost.curve import FOLDER, CostCurve
 from benchmarks.cost.machine import measure_machine
 from benchmarks.errors import UserError, first_line
-from benchmarks.models.load import DTYPES, ModelSpec, load_model, resolve_dtype, spec_named
+from benchmarks.models.load import DTYPES, ModelSpec, load_model, resolve_dtype
 from benchmarks.show.cell_table import rich_tables
 from benchmarks.show.cost_table import cost_table
 from goose.engine.lm import TreeLM
@@ -44,7 +45,7 @@ def main() -> None:
         keys = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Keys), OmegaConf.from_dotlist(sys.argv[1:])))
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(f"{first_line(error)}; the keys are {', '.join(f.name for f in fields(Keys))}") from error
-    spec = spec_named(keys.model, weights=keys.weights, path=keys.path)
+    spec = model_spec(keys.model, weights=keys.weights, path=keys.path)
     curve = roofline(keys, spec) if keys.bandwidth or keys.flops else measured(keys, spec)
     file = curve.save(keys.out)
     table = cost_table(curve)
@@ -55,7 +56,7 @@ def main() -> None:
 def measured(keys: Keys, spec: ModelSpec) -> CostCurve:
     loaded = load_model(spec, device=keys.device, dtype=keys.dtype)
     lm = TreeLM(loaded.model, engine=keys.engine)
-    label = {"model": spec.name, "weights": loaded.weights}
+    label = {"model": loaded.name, "weights": loaded.weights}
     curve = measure.measure(lm, keys.nodes, keys.lengths, keys.repeats, keys.top_k, **label)
     return replace(curve, machine=measure_machine(lm.device, lm.dtype))
 
@@ -63,7 +64,7 @@ def measured(keys: Keys, spec: ModelSpec) -> CostCurve:
 def roofline(keys: Keys, spec: ModelSpec) -> CostCurve:
     if not (keys.bandwidth and keys.flops and spec.shape) or keys.device == "auto":
         raise UserError("a roofline needs bandwidth=, flops= and device=NAME together, and a model that has a shape")
-    label = {"model": spec.name, "device": keys.device, "dtype": DTYPES[resolve_dtype(spec, "cuda", keys.dtype)]}
+    label = {"model": spec.shown_name, "device": keys.device, "dtype": DTYPES[resolve_dtype(spec, "cuda", keys.dtype)]}
     sizes = {"node_counts": keys.nodes, "context_lengths": keys.lengths}
     return measure.roofline(spec.shape, keys.bandwidth, keys.flops, **label, **sizes)
 

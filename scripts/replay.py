@@ -4,24 +4,21 @@ Counts steps, without a clock. --time-on MODEL also times them, the recorded tex
 --cost FILE projects the speed-up onto a verify-cost curve. A method is a file of conf/method."""
 
 import argparse
-import os
 import sys
 from functools import partial
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from conf_files import drafter_config, model_spec
 from rich.console import Console
 
 from benchmarks.cost.curve import load_curve
 from benchmarks.errors import UserError
-from benchmarks.models.load import WEIGHTS, spec_named
+from benchmarks.models.spec import WEIGHTS
 from benchmarks.replay.count import STARTS, replay, replay_table
 from benchmarks.replay.recordings import load_recordings, usual_stop_ids
 from benchmarks.replay.tables import time_on
 from benchmarks.show.cell_table import rich_tables
-
-METHODS = Path(__file__).resolve().parents[1] / "conf" / "method"
 
 
 def main() -> None:
@@ -51,25 +48,28 @@ def main() -> None:
     )
     tables = [replay_table(lines, conditions, args.cost)]
     if args.time_on:
-        spec = spec_named(args.time_on, weights=args.weights)
+        spec = model_spec(args.time_on, weights=args.weights)
         options = {"device": args.device, "dtype": args.dtype, "curve": args.cost}
         tables.append(time_on(spec, recordings, makers, args.budget, stop_ids, lines, **options))
     for table in tables:
         Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
 
 
-def method_config(name: str) -> DictConfig:
-    """conf/method/NAME.yaml over the files its `defaults` name; the script needs no other group of the config."""
-    file = METHODS / f"{name}.yaml"
-    if not file.exists():
-        raise UserError(f"there is no method {name!r}; conf/method has {', '.join(sorted(os.listdir(METHODS)))}")
-    own = OmegaConf.load(file)
-    bases = [method_config(base) for base in own.pop("defaults", []) if base != "_self_"]
-    return OmegaConf.merge(*bases, own)
-
-
 def make_drafter(name: str):
-    return hydra.utils.instantiate(method_config(name).drafter, _convert_="all")
+    config = drafter_config(name)
+    refuse_what_a_recording_lacks(name, config)
+    return hydra.utils.instantiate(config, _convert_="all")
+
+
+def refuse_what_a_recording_lacks(name: str, config: dict) -> None:
+    """Before a draft model is loaded or a cost curve is looked for, which a recording has no use for."""
+    if config.get("top_k") or config.get("n_alone"):
+        raise UserError(f"{name} learns from the target's scores, which a recording does not hold; run it on a model")
+    if {"target", "draft"} <= config.keys():
+        raise UserError(f"{name} asks the draft model of a target, which a recording does not have; run it on a model")
+    for inner in config.values():
+        if isinstance(inner, dict):
+            refuse_what_a_recording_lacks(name, inner)
 
 
 if __name__ == "__main__":

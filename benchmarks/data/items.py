@@ -169,6 +169,9 @@ def load_dataset(
     split = hub_split or spec.split
     if spec.splits and split not in spec.splits:
         raise UserError(f"dataset.hub_split={split!r}: {name} has the splits {', '.join(spec.splits)}.")
+    for option, value in (("dataset.path", path), ("data_dir", data_dir)):
+        if value == "":
+            raise UserError(f"{option}= is empty; name a file or folder, or leave it out")
     if path is not None:
         found = from_path(spec.places, path, hub_config, split)
     elif data_dir is not None:

@@ -3,7 +3,6 @@
 It never goes from one source to another by itself, and does not know what a row means (datasets.py).
 """
 
-import contextlib
 import gzip
 import hashlib
 import importlib.metadata
@@ -17,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, first_line
 
 _PROBE_S = 1.8  # the hub libraries retry for minutes; a dead network has to be noticed before they are asked
+_SILENT = f"did not answer within {_PROBE_S} s"
 _DATA_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".json")
 _TRUE = ("1", "ON", "YES", "TRUE")  # as the hub libraries read their environment variables
 _GZIP_MAGIC, _PARQUET_MAGIC = b"\x1f\x8b", b"PAR1"
@@ -140,9 +140,9 @@ def from_hub(places: Places, hub_id: str | None, config: str | None, split: str)
     from huggingface_hub import constants
 
     offline = constants.HF_HUB_OFFLINE or os.environ.get("HF_DATASETS_OFFLINE", "").upper() in _TRUE
-    if not offline and not _reachable(constants.ENDPOINT):
+    if not offline and (silence := _unreachable(constants.ENDPOINT)):
         raise UserError(
-            f"{tried}: {constants.ENDPOINT} did not answer within {_PROBE_S} s. {places.ways_out()} "
+            f"{tried}: {constants.ENDPOINT} {silence}. {places.ways_out()} "
             "If the set is already in the hub cache, set HF_HUB_OFFLINE=1."
         )
     import datasets  # slow to import, so only here
@@ -162,20 +162,24 @@ def from_hub(places: Places, hub_id: str | None, config: str | None, split: str)
     return Rows([(f"row {i}", row) for i, row in enumerate(rows)], f"hub {hub_id}@{revision}", sha256, revision)
 
 
-def _reachable(endpoint: str) -> bool:
-    """Whether the hub answers at all, in bounded time. In a thread, because a DNS look-up obeys no timeout."""
+def _unreachable(endpoint: str) -> str | None:
+    """Why the hub cannot be asked, found out in bounded time; None when it answers."""
     from huggingface_hub.utils import get_session  # it knows the user's proxies and certificates
 
-    answers = []
+    said: list[str | None] = []
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # whatever went wrong, the answer is no
-            answers.append(get_session().head(endpoint, timeout=_PROBE_S))
+        try:
+            get_session().head(endpoint, timeout=_PROBE_S)
+            said.append(None)
+        except Exception as error:  # the HTTP library's own kinds, which differ by version
+            timed_out = "timeout" in type(error).__name__.lower()
+            said.append(_SILENT if timed_out else f"cannot be reached ({first_line(error)})")
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=ask, daemon=True)  # a DNS look-up obeys no timeout
     thread.start()
     thread.join(_PROBE_S)
-    return bool(answers)
+    return said[0] if said else _SILENT
 
 
 def _parse(raw: bytes, where: str) -> list[tuple[str, object]]:

@@ -30,7 +30,10 @@ DEFAULTS = {
     "smollm2": STUDENT,
     "tiny": TINY,
     "llama3": "meta-llama/Llama-3.2-1B-Instruct",
+    "llama3_3b": "meta-llama/Llama-3.2-1B-Instruct",
+    "qwen25coder_1b5": "Qwen/Qwen2.5-Coder-0.5B-Instruct",
     "qwen3": "Qwen/Qwen3-0.6B",
+    "qwen3_1b7": "Qwen/Qwen3-0.6B",
     "vicuna7b": "double7/vicuna-68m",
     "vicuna13b": "double7/vicuna-68m",
     "vicuna33b": "double7/vicuna-68m",
@@ -110,7 +113,8 @@ def load_draft(target: ModelSpec, draft: DraftChoice, device: str, dtype: str) -
     name = draft.path or draft.hub_id or DEFAULTS.get(target.name)
     if name is None:
         raise UserError(
-            f"no draft is known for model {target.name!r}; name one by draft.path=FOLDER or draft.hub_id=ID"
+            f"no draft is known for model {target.shown_name!r}; name one by draft.path=FOLDER (or FILE.gguf) or "
+            "draft.hub_id=ID"
         )
     folder = cache_root() / FOLDER if name == STUDENT else Path(draft.path).expanduser() if draft.path else None
     if folder is not None and (name == STUDENT or (folder / WEIGHTS).is_file()):

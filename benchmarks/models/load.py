@@ -252,7 +252,7 @@ def _load_weights(location: _Location, **options: Any) -> Any:
             f"the weights of {location.source} could not be loaded ({first_line(error)}); "
             f"fetch the model again, or {LOCAL_COPY} that is whole"
         ) from error
-    if hasattr(model.config, "quantization_config") and location.gguf:
+    if location.gguf and hasattr(model.config, "quantization_config"):
         del model.config.quantization_config  # unpacked: nothing of it is quantised any more
     places = {str(place) for place in getattr(model, "hf_device_map", {}).values()}
     if places & {"cpu", "disk"}:

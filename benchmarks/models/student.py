@@ -21,6 +21,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 
 from benchmarks.errors import UserError
 from benchmarks.models.embedded import ensure_embedded
+from benchmarks.models.gguf import prepared
 from benchmarks.models.load import DTYPES, ModelSpec
 
 FOLDER = "smollm2-draft-4l"  # under the cache root
@@ -87,8 +88,8 @@ def load_student(folder: Path, target: ModelSpec, device: str, dtype: str) -> Lo
     if target.source != "embedded" and not target.path:
         raise UserError(f"{folder.name} drafts for the embedded model or a copy of it, not for {target.name}")
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    target_folder = Path(target.path).expanduser() if target.path else ensure_embedded()
     try:
+        target_folder = _folder_of(target)
         with safe_open(target_folder / "model.safetensors", "pt") as weights:
             embeddings = weights.get_tensor(EMBEDDINGS)
         with safe_open(folder / WEIGHTS, "pt") as weights:
@@ -107,6 +108,13 @@ def load_student(folder: Path, target: ModelSpec, device: str, dtype: str) -> Lo
     if missing or left.unexpected_keys:
         raise UserError(f"{folder.name} does not hold the layers its config names; {MAKE}")
     return LoadedDraft(placed(student, device, dtype), np.arange(len(embeddings)), by_frequency)
+
+
+def _folder_of(target: ModelSpec) -> Path:
+    if not target.path:
+        return ensure_embedded()
+    path = Path(target.path).expanduser()
+    return prepared(path).folder if path.is_file() else path
 
 
 def sha256_of(tensor: torch.Tensor) -> str:

@@ -66,10 +66,14 @@ def side_by_side(arms: Iterable[Arm]) -> Comparison:
 
 
 def differing(a: Run, b: Run) -> dict[str, tuple[object, object]]:
-    """Condition -> its value in `a` and in `b`, where they differ."""
-    return {
-        key: (a.conditions[key], b.conditions[key]) for key in a.conditions if a.conditions[key] != b.conditions[key]
-    }
+    """Condition -> its value in `a` and in `b`, where they differ.
+
+    Weights are compared by their digest, wherever they lay; by source and revision where a record has no digest.
+    """
+    has_digests = a.conditions["weights_digest"] and b.conditions["weights_digest"]
+    unasked = {"source", "revision"} if has_digests else {"weights_digest"}
+    pairs = {key: (a.conditions[key], b.conditions[key]) for key in a.conditions if key not in unasked}
+    return {key: (one, other) for key, (one, other) in pairs.items() if one != other}
 
 
 def _largest_set(runs: Sequence[Run]) -> list[Run]:

@@ -7,7 +7,7 @@ the numbers mean is benchmarks.metrics' business; which runs may stand side by s
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from benchmarks.metrics.lossless import divergences
 from benchmarks.metrics.tree_counts import with_tree_counts
 from benchmarks.metrics.tree_metrics import AverageTree, Expectation
 from benchmarks.record import grid
+from benchmarks.record.identity import model_labels
 from benchmarks.record.run_folder import CELL, RunFolder
 from benchmarks.record.turn import BASELINE
 
 HEADER_KEYS = ("run_id", "config", "methods", "model", "dataset", "environment", "prompts_sha256", "stop_ids")
+MODEL_KEYS = ("source", "revision", "weights", "dtype", "weights_digest")
 SETTINGS = ("attention", "prompt_style", "max_new_tokens", "stop_rule", "seed")
 PROJECTED_COLUMNS = ("n_nodes", "is_chain", "context", "emitted")  # what a projection onto a cost curve needs
 MAKE_RUNS = "`make grid EXP=embedded`, or one cell: `python run.py 'compare=[pld,tr,goose]' limit=8`"
@@ -38,6 +40,7 @@ class Run:
     header: dict  # cell.json
     is_complete: bool
     n_lines: int
+    model_label: str | None = None  # where its model's name stands for other weights, too
 
     @property
     def id(self) -> str:
@@ -45,7 +48,7 @@ class Run:
 
     @property
     def model(self) -> str:
-        return self.header["model"]["name"]
+        return self.model_label or self.header["model"]["name"]
 
     @property
     def dataset(self) -> str:
@@ -63,7 +66,7 @@ class Run:
     def conditions(self) -> dict[str, object]:
         """What has to be equal in runs that stand side by side. Budget and temperature are axes, so not here."""
         header = self.header
-        model = {key: header["model"].get(key) for key in ("source", "revision", "weights", "dtype")}
+        model = {key: header["model"].get(key) for key in MODEL_KEYS}
         settings = {key: header["config"].get(key) for key in SETTINGS}
         prompts = hashlib.sha256(" ".join(header["prompts_sha256"]).encode()).hexdigest()[:12]
         data = {"dataset_sha256": header["dataset"]["sha256"], "prompts": f"{len(header['prompts_sha256'])}, {prompts}"}
@@ -129,10 +132,18 @@ def load_arms(roots: Sequence[Path]) -> tuple[list[Arm], list[str]]:
         raise UserError(f"{', '.join(map(str, absent))} is not a folder; name folders that hold runs")
     with ProcessPoolExecutor(min(len(paths), 2)) as pool:
         results = list(pool.map(_read_or_refuse, paths))
-    arms = [arm for found, _ in results for arm in found]
+    arms = with_model_labels([arm for found, _ in results for arm in found])
     plans = sorted({file for root in roots for file in root.rglob(grid.PLAN)})
     unfinished = [f"grid {plan.parent.name}: {text}" for plan in plans for text in grid.remarks(plan.parent)]
     return arms, [problem for _, problem in results if problem] + unfinished
+
+
+def with_model_labels(arms: Sequence[Arm]) -> list[Arm]:
+    """The same arms, their runs' models told apart where one name stands for different weights."""
+    runs = {arm.run.id: arm.run for arm in arms}
+    labels = model_labels([run.header["model"] for run in runs.values()])
+    labelled = {run.id: replace(run, model_label=label) for run, label in zip(runs.values(), labels, strict=True)}
+    return [replace(arm, run=labelled[arm.run.id]) for arm in arms]
 
 
 def _read_or_refuse(path: Path) -> tuple[list[Arm], str | None]:

@@ -10,11 +10,14 @@ import importlib.resources
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cost.curve import curve_of
 from benchmarks.errors import UserError
+from benchmarks.files import read_object
+from benchmarks.record.identity import model_labels
 from benchmarks.record.run_folder import CELL, RUN, RunFolder
 from benchmarks.show.cell_table import cell_table
 from benchmarks.show.figures import SOURCE_COLOURS
@@ -58,7 +61,7 @@ def build(
     `limits`: prompts a run, bytes of all runs. A run that is unfinished or cannot be read is left out with a notice.
     Raises UserError for a figure that is no PNG.
     """
-    readers, left = Readers(), limits.n_bytes
+    readers, left, labels = Readers(), limits.n_bytes, _model_labels(runs)
     sections, shown, notices = list(sections), [], []
     for n_before, path in enumerate(runs):
         try:
@@ -66,14 +69,25 @@ def build(
         except UserError as error:
             notices.append(f"left out: {error}")
             continue
-        sections.append(run_section(folder.header, lines, divergences))
+        header = folder.header | {"model": folder.header["model"] | {"name": labels[path]}}
+        sections.append(run_section(header, lines, divergences))
         # What a run leaves of its share goes to those behind it.
-        run = shown_run(folder.header, lines, readers, Limits(limits.n_prompts, left // (len(runs) - n_before)))
+        run = shown_run(header, lines, readers, Limits(limits.n_prompts, left // (len(runs) - n_before)))
         left -= run.n_bytes
         notices += run.notices
         if run.data is not None:
             shown.append(run.data)
     return page(sections, [read_figure(file) for file in figures], shown, notices), notices
+
+
+def _model_labels(runs: Sequence[Path]) -> dict[Path, str]:
+    """Of every run whose header can be read: what tells its model from the others' on the page."""
+    headers = {}
+    for path in runs:
+        with suppress(UserError):
+            headers[path] = read_object(path / CELL, "").get("model")
+    known = {path: model for path, model in headers.items() if isinstance(model, dict) and "name" in model}
+    return dict(zip(known, model_labels(list(known.values())), strict=True))
 
 
 def _read(path: Path) -> tuple[RunFolder, list[dict], list[dict]]:

@@ -18,6 +18,7 @@ class Prefill:
     stop_ids: frozenset[int]
     # K, rows -> ids, scores [n, K] of these rows of the prompt (None: of all), made on demand
     top_k: Callable[..., tuple[np.ndarray, np.ndarray]]
+    vocab_size: int | None = None  # rows of the target's head: no id from here on may be drafted; None: not known
 
 
 class Drafter(Protocol):

@@ -84,7 +84,7 @@ def decode(
     first = fetch(logits, np.array([len(prompt)]), sampling, top_k=0).next_tokens[0]
     _synchronize(lm.device)
     t_prefilled = perf_counter()
-    drafter.begin(list(prompt), Prefill(first, stop, lm.prompt_top_k))
+    drafter.begin(list(prompt), Prefill(first, stop, lm.prompt_top_k, lm.vocab_size))
     t_begun = perf_counter()
 
     context.append(first)

@@ -7,6 +7,7 @@ This file knows no files, names or tokenizer classes, and not which of its candi
 Dimension letters: n = nodes scored at once, V = rows of the draft's head, K = kept of them.
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,8 @@ def shared_ids(draft_size: int, target_size: int, draft_tokenizer=None, target_t
 class DraftModelFiller:
     """Successors by a draft model's own distribution q (a Filler).
 
-    ids: those that may be proposed (see shared_ids); all of the head's rows when left out.
+    ids: those that may be proposed (see shared_ids); all of the head's rows when left out. Of these, only the rows
+    that the target has, too.
     n_proposed: successors of a node. trim: the head's rows that are scored, the prompt's own ids besides; all without.
 
     q is normalised over the scored rows.
@@ -84,15 +86,11 @@ class DraftModelFiller:
         self.lm = lm
         self.n_proposed = self.width = n_proposed
         self._weight = lm.model.get_output_embeddings().weight.detach()  # [V, hidden]
-        self._ids = np.arange(lm.vocab_size) if ids is None else np.unique(np.asarray(ids, dtype=np.int64))
-        self._trim = None if trim is None else np.intersect1d(trim.ids, self._ids)
-        # Without a trim the head is used where it lies: the few rows between that may not be proposed are hidden.
-        base = np.arange(self._ids[-1] + 1) if trim is None else self._trim
-        device = self._weight.device
-        self._base = torch.from_numpy(base).to(device)  # int64[K]
-        self._base_rows = self._weight[: len(base)] if trim is None else self._weight[self._base]  # [K, hidden]
-        self._hidden_columns = torch.from_numpy(np.flatnonzero(~np.isin(base, self._ids))).to(device)
-        self._set_extra(np.empty(0, dtype=np.int64))
+        self._own_ids = np.arange(lm.vocab_size) if ids is None else np.unique(np.asarray(ids, dtype=np.int64))
+        self._own_trim = trim
+        self._n_target_rows: int | None = None
+        self._set_ids()
+        self._has_warned = False
 
     def unproposable(self, vocab_size: int) -> np.ndarray:
         """int64[...]: ids below the target's vocab_size that no node of this request can carry."""
@@ -100,11 +98,16 @@ class DraftModelFiller:
         return np.setdiff1d(np.arange(vocab_size), proposable)
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
+        if prefill.vocab_size != self._n_target_rows:
+            self._n_target_rows = prefill.vocab_size
+            self._set_ids()
         if self._trim is not None:
             own = np.intersect1d(np.asarray(prompt_ids, dtype=np.int64), self._ids)
             self._set_extra(np.setdiff1d(own, self._trim))
         self._is_silent = len(prompt_ids) > self.lm.max_positions
-        if not self._is_silent:
+        if self._is_silent:
+            self._warn_of_positions()
+        else:
             self._restart(prompt_ids, _ROOM)
 
     def start(self, context: Sequence[int]) -> None:
@@ -124,6 +127,8 @@ class DraftModelFiller:
             return [[] for _ in nodes]
         if list(nodes) == [0]:
             self._is_scored = self._has_position(self._depths[-1])
+            if not self._is_scored:
+                self._warn_of_positions()
             return self._score(0, 1) if self._is_scored else [[]]
         first = len(self._tokens)
         above = [self._in_flight[parents[node]] for node in nodes]
@@ -179,6 +184,25 @@ class DraftModelFiller:
         ids, scores = self._kept[best].tolist(), log_q.tolist()
         # A comparison with NaN is false, so a row that the draft could not compute proposes nothing.
         return [[pair for pair in zip(*row, strict=True) if pair[1] > -np.inf] for row in zip(ids, scores, strict=True)]
+
+    def _warn_of_positions(self) -> None:
+        if not self._has_warned:
+            n = self.lm.max_positions
+            warnings.warn(f"the draft model has {n} positions; beyond them drafting goes on without it", stacklevel=2)
+            self._has_warned = True
+
+    def _set_ids(self) -> None:
+        """What may be proposed, and the head's rows that are scored for it."""
+        n_rows = self._own_ids[-1] + 1 if self._n_target_rows is None else self._n_target_rows
+        self._ids = self._own_ids[self._own_ids < n_rows]
+        self._trim = None if self._own_trim is None else np.intersect1d(self._own_trim.ids, self._ids)
+        # Without a trim the head is used where it lies: the few rows between that may not be proposed are hidden.
+        base = np.arange(self._ids[-1] + 1) if self._trim is None else self._trim
+        device = self._weight.device
+        self._base = torch.from_numpy(base).to(device)  # int64[K]
+        self._base_rows = self._weight[: len(base)] if self._trim is None else self._weight[self._base]  # [K, hidden]
+        self._hidden_columns = torch.from_numpy(np.flatnonzero(~np.isin(base, self._ids))).to(device)
+        self._set_extra(np.empty(0, dtype=np.int64))
 
     def _set_extra(self, ids: np.ndarray) -> None:
         """The ids that are scored besides the trimmed head's."""

@@ -44,7 +44,14 @@ def expecting(lines: list[dict], expected: float) -> list[dict]:
 
 def full_header(methods: dict[str, dict], model="tiny", dataset="humaneval", prompts=("Q1", "Q2"), **changes) -> dict:
     """A whole cell.json; `changes` go to config, and dtype, device and weights to where they belong."""
-    place = {"dtype": "model", "weights": "model", "device": "environment", "torch": "environment"}
+    place = {
+        "dtype": "model",
+        "weights": "model",
+        "weights_digest": "model",
+        "source": "model",
+        "device": "environment",
+        "torch": "environment",
+    }
     config = {key: value for key, value in changes.items() if key not in place}
     made = header(list(methods), **config)
     made["methods"] = methods

@@ -228,7 +228,7 @@ def test_hub_rows_become_the_same_items_with_revision_and_canonical_hash(monkeyp
         return SimpleNamespace(download_and_prepare=lambda: None, as_dataset=as_dataset, hash="abc123")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset_builder=builder))
-    monkeypatch.setattr("benchmarks.data.sources._reachable", lambda endpoint: True)
+    monkeypatch.setattr("benchmarks.data.sources._unreachable", lambda endpoint: None)
     loaded = load_dataset("humaneval", **HUB)
     canonical = json.dumps(rows, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
     assert asked == [("owner/tiny", "tiny"), "test"]

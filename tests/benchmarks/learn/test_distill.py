@@ -250,7 +250,8 @@ def test_an_absent_student_says_make_draft(tmp_path, monkeypatch):
 
 def test_every_configured_model_has_a_default_draft():
     names = {file.stem for file in (REPO / "conf/model").glob("*.yaml")}
-    assert names == set(DEFAULTS)
+    # The smallest of a family have nobody to draft for them, and what hf loads is not known.
+    assert names - {"hf", "llama3_1b", "qwen25coder_0b5", "qwen3_0b6"} == set(DEFAULTS)
 
 
 def test_settings_that_name_no_draft_are_refused():

@@ -1,6 +1,7 @@
 """Trees over a draft model: the output is plain decoding's, a perfect draft is accepted whole, drafts go by name."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -135,6 +136,37 @@ def test_the_draft_scores_every_node_once(monkeypatch):
     assert fresh[:3] == [1, 1, 1]
     assert set(fresh[3::3]) == {2}  # the unscored last node and the bonus, which is the next root
     assert set(fresh[4::3]) == set(fresh[5::3]) == {1}
+
+
+def test_a_target_with_fewer_rows_than_its_tokenizer_and_the_draft():
+    """Tokens were added to the tokenizer, and the target was not resized: the draft must not propose them."""
+    target, draft = TreeLM(seeded(2, vocab_size=60)), seeded(1, vocab_size=96)
+    with torch.no_grad():
+        draft.lm_head.weight[60:] *= 50  # what it likes best
+    for settings in ({}, {"ids": np.arange(90)}, {"trim": HeadTrim(np.arange(20, 96))}):
+        fill = filler(draft, **settings)
+        plain = decode(target, PROMPT, AutoregressiveDrafter(), max_new_tokens=16).output_ids
+        generation = decode(target, PROMPT, OptTreeDrafter(fill), max_new_tokens=16, node_budget=12)
+        assert generation.output_ids == plain
+        assert max(len(tree.tokens) for tree in generation.steps.trees) > 1
+    larger = TreeLM(draft)  # the same filler serves a target that has the rows
+    wide = decode(larger, PROMPT, OptTreeDrafter(filler(draft)), max_new_tokens=16, node_budget=12)
+    assert max(int(tree.tokens.max()) for tree in wide.steps.trees) >= 60
+
+
+@every_maker
+def test_beyond_the_drafts_positions_decoding_goes_on_without_it(make):
+    lm, short = TreeLM(TARGET), seeded(1, max_position_embeddings=24)
+    plain = decode(lm, PROMPT, AutoregressiveDrafter(), max_new_tokens=40).output_ids
+    drafter = make(short)
+    with pytest.warns(UserWarning, match="the draft model has 24 positions") as caught:
+        generation = decode(lm, PROMPT, drafter, max_new_tokens=40, node_budget=16)
+    assert len(caught) == 1
+    with warnings.catch_warnings(action="error"):  # a prompt that is too long for the draft, and no second warning
+        assert len(decode(lm, PROMPT * 2, drafter, max_new_tokens=4).output_ids) == 4
+    assert generation.output_ids == plain
+    assert generation.steps.trees[0].n_nodes > 1
+    assert generation.steps.trees[-1].n_nodes == 1
 
 
 # By name

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conf_files import model_spec
 
 from benchmarks.errors import UserError
 from benchmarks.models import load, shapes
-from benchmarks.models.load import ModelSpec, load_model, spec_named
+from benchmarks.models.load import ModelSpec, load_model
 from benchmarks.models.shapes import attention_work, config_of, forward_work, matrix_elements, matrix_work, random_model
 from goose.engine.lm import TreeLM
 from toy import tiny_model
@@ -20,6 +21,12 @@ PUBLISHED = {
     "vicuna7b": 6_738_415_616,
     "vicuna13b": 13_015_864_320,
     "vicuna33b": 32_528_943_616,
+    "llama3_1b": 1_235_814_400,
+    "llama3_3b": 3_212_749_824,
+    "qwen25coder_0b5": 494_032_768,
+    "qwen25coder_1b5": 1_543_714_304,
+    "qwen3_0b6": 596_049_920,
+    "qwen3_1b7": 1_720_574_976,
 }
 SMALL = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -36,7 +43,7 @@ def matrices_of(model) -> int:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_shapes_are_the_published_models(name):
-    model = random_model(spec_named(name).shape, "meta", torch.float16)
+    model = random_model(model_spec(name).shape, "meta", torch.float16)
     assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]
     assert matrix_elements(model.config) == matrices_of(model)
     assert model.dtype == torch.float16
@@ -89,7 +96,7 @@ def test_what_is_no_shape_is_refused(changes, message):
 
 
 def test_a_shape_is_left_as_it_was():
-    shape = spec_named("llama3").shape
+    shape = model_spec("llama3").shape
     before = repr(shape)
     config_of(shape)
     assert repr(shape) == before
@@ -104,7 +111,7 @@ def test_weights_that_do_not_fit_are_refused_and_other_errors_are_not_hidden(mon
 
     fails("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
     with pytest.raises(UserError, match="16 GB of random weights do not fit on cpu"):
-        random_model(spec_named("llama3").shape, "cpu", torch.bfloat16)
+        random_model(model_spec("llama3").shape, "cpu", torch.bfloat16)
     fails("something else")
     with pytest.raises(RuntimeError, match="something else"):
         random_model(SMALL, "cpu", torch.bfloat16)
@@ -140,7 +147,7 @@ def test_settings_that_random_weights_exclude(changes, message):
 
 
 def test_specs_by_name():
-    spec = spec_named("vicuna33b", weights="random")
+    spec = model_spec("vicuna33b", weights="random")
     assert (spec.hub_id, spec.weights, spec.shape["num_hidden_layers"]) == ("lmsys/vicuna-33b-v1.3", "random", 60)
-    with pytest.raises(UserError, match="there is no model 'gpt5'; conf/model has llama3, qwen3, smollm2"):
-        spec_named("gpt5")
+    with pytest.raises(UserError, match="there is no model 'gpt5'; conf/model has hf, llama3, "):
+        model_spec("gpt5")

@@ -216,3 +216,29 @@ def test_differing_names_every_key(tmp_path):
 def test_an_arm_that_draws_more_than_the_budget_says_so(tmp_path):
     assert arms_of(usual_run(tmp_path, ("ar", "goose"), node_budget=8))["goose"].overdraws
     assert not arms_of(usual_run(tmp_path, ("ar", "goose"), node_budget=9))["goose"].overdraws
+
+
+def test_two_weights_under_one_name_are_two_models(tmp_path):
+    for digest in ("0123456789abcdef", "fedcba9876543210"):
+        usual_run(tmp_path, ("ar", "pld"), weights_digest=digest, source=f"/models/{digest}")
+    arms, problems = load_arms([tmp_path])
+    comparison = side_by_side(arms)
+    assert (problems, comparison.refused, comparison.superseded) == ([], [], [])
+    assert {arm.run.model for arm in comparison.arms} == {"tiny (01234567)", "tiny (fedcba98)"}
+    assert len(comparison.arms) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"weights_digest": "0123456789abcdef"}, {"weights_digest": "0123456789abcdef", "source": "/elsewhere"}),
+        ({}, {"weights_digest": "0123456789abcdef"}),  # a record from before there were digests
+    ],
+    ids=["two places", "an older record"],
+)
+def test_the_same_weights_are_one_model(tmp_path, first, second):
+    usual_run(tmp_path, ("ar", "pld"), **first)
+    usual_run(tmp_path, ("ar", "tr"), **second)
+    comparison = side_by_side(load_arms([tmp_path])[0])
+    assert comparison.refused == []
+    assert {(arm.run.model, arm.method) for arm in comparison.arms} == {("tiny", m) for m in ("ar", "pld", "tr")}

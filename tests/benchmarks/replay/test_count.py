@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conf_files import drafter_config
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import VARIANTS, PromptLookupDrafter
@@ -240,6 +241,8 @@ def test_the_script_prints_both_blocks_and_its_conditions(mixed_file, monkeypatc
     [
         (["--methods", "pld,eagle"], "there is no method 'eagle'"),
         (["--methods", "goose"], "learns from the target's scores"),
+        (["--methods", "pld,goose_opt"], "goose_opt learns from the target's scores, which a recording"),
+        (["--methods", "sequoia_draft"], "sequoia_draft asks the draft model of a target"),
         (["--budget", "0"], "--budget must be at least 1"),
         (["--limit", "0"], "--limit must be at least 1"),
     ],
@@ -250,10 +253,10 @@ def test_the_script_refuses_in_one_sentence(mixed_file, monkeypatch, arguments, 
 
 
 def test_the_scripts_method_files_are_read_over_their_bases():
-    elastic = SCRIPT["method_config"]("goose_elastic")
-    assert elastic.drafter.budget_mode == "elastic"
-    assert elastic.drafter.context.lengths == [5, 4, 3]
-    assert "defaults" not in elastic
+    elastic = drafter_config("goose_elastic")
+    assert elastic["budget_mode"] == "elastic"
+    assert elastic["context"]["lengths"] == [5, 4, 3]
+    assert drafter_config("goose_opt")["cost"]["model"] == "smollm2"  # a run's settings are resolved
 
 
 # Known rates

@@ -7,6 +7,7 @@ import runpy
 import numpy as np
 import pytest
 import torch
+from conf_files import model_spec
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
@@ -14,7 +15,7 @@ from baselines.suffix import SuffixDrafter
 from benchmarks import metrics
 from benchmarks.cost.measure import roofline
 from benchmarks.errors import UserError
-from benchmarks.models.load import ModelSpec, spec_named
+from benchmarks.models.load import ModelSpec
 from benchmarks.replay.count import replay
 from benchmarks.replay.recordings import Recording
 from benchmarks.replay.tables import time_on
@@ -202,7 +203,7 @@ def run_script(tmp_path, monkeypatch, capsys):
 
 
 def test_the_script_times_on_a_model_and_projects_onto_a_curve(run_script, tmp_path):
-    shape = spec_named("llama3").shape
+    shape = model_spec("llama3").shape
     a40 = roofline(shape, 6.96e11, 1.5e14, model="llama3", device="A40", dtype=torch.float16)
     curve = a40.save(tmp_path)
     printed = run_script("--time-on", "tiny", "--device", "cpu", "--cost", curve)
