@@ -3,9 +3,9 @@
 python scripts/device_check.py [--recordings FILE.jsonl.gz] [--out results/device]
 
 Exactness of graph against eager in fp32; verify cost of an 8B Llama shape; plain decoding against the bandwidth limit;
-host work at B = 60; a shape-true replay of recorded answers. Prints tables and writes JSON after every part, so that a
-part that fails costs no other's figures. Needs torch, transformers and numpy alone. --size small runs every part in
-seconds, to try the script itself; its vocabulary is 1024, so recordings must hold no greater id.
+host work at B = 60; a teacher-forced timed replay of recorded answers. Prints tables and writes JSON after every part,
+so that a part that fails costs no other's figures. Needs torch, transformers and numpy alone. --size small runs every
+part in seconds, to try the script itself; its vocabulary is 1024, so recordings must hold no greater id.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
 from baselines.pld import PromptLookupDrafter
-from benchmarks.check import device
+from benchmarks.check import engine as check
 from benchmarks.cost import measure
 from benchmarks.cost.machine import measure_machine
 from benchmarks.environment import describe
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=6, help="of the recordings")
     parser.add_argument("--out", type=Path, default=Path("results/device"))
     args = parser.parse_args()
-    shape, dtype = (device.LLAMA_8B, torch.bfloat16) if args.size == "8b" else (device.SMALL, torch.float32)
+    shape, dtype = (check.LLAMA_8B, torch.bfloat16) if args.size == "8b" else (check.SMALL, torch.float32)
     recorded = load_recordings(args.recordings) if args.recordings else []  # a bad file fails before any work
     turns = [turn for turn in recorded if len(turn.output_ids) >= 64][: args.turns]
     unknown = {
@@ -66,9 +66,9 @@ def main() -> None:
         result["seconds"] = round(perf_counter() - started)
         write_atomically(args.out / "check.json", result)
         print(f"\n== {name} ({perf_counter() - started:.0f} s)")
-        print(device.as_text(value if isinstance(value, list) else [value]), flush=True)
+        print(check.as_text(value if isinstance(value, list) else [value]), flush=True)
 
-    keep("exactness, graph against eager in fp32", asdict(device.exactness(args.device)))
+    keep("exactness, graph against eager in fp32", asdict(check.exactness(args.device)))
     machine = measure_machine(args.device, dtype)
     keep("machine", asdict(machine))
     model = random_model(shape, args.device, dtype)
@@ -79,12 +79,12 @@ def main() -> None:
         curve.save(args.out)
         ms = [{"L": p.context, "n": p.n_nodes, "shape": p.shape, "ms": 1e3 * p.seconds} for p in curve.points]
         keep(f"verify cost, {engine}", ms)
-        plain = device.plain_speed(lm, machine.copy_bytes_per_s)
+        plain = check.plain_speed(lm, machine.copy_bytes_per_s)
         keep(f"plain decoding, {engine}", {**asdict(plain), "share_of_limit": plain.share_of_limit})
-        keep(f"host work at B = 60, {engine}", device.host_share(lm))
+        keep(f"host work at B = 60, {engine}", check.host_work(lm, [check.repeating_prompt(lm.vocab_size)]))
     if turns:
         lines = timed_replay(lms["graph"], turns, METHODS, 60, usual_stop_ids(turns))
-        keep("shape-true replay, text recorded, weights random", device.replay_rows(lines))
+        keep("teacher-forced timed replay, text recorded, weights random", check.replay_rows(lines))
     print(f"\n{args.out / 'check.json'} after {result['seconds']} s")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich import print
 
-from benchmarks.check import perf
-from benchmarks.check.device import plain_speed
+from benchmarks.check import peers
+from benchmarks.check.engine import commit_us, host_work, plain_speed
 from benchmarks.cost.machine import measure_machine
 from benchmarks.data.items import load_dataset
 from benchmarks.environment import describe
@@ -33,18 +33,18 @@ def main() -> None:
     items = load_dataset("humaneval", limit=args.prompts).items
     prompts = [loaded.tokenizer(item.turns[0])["input_ids"] for item in items]
 
-    peers = perf.race(perf.peer_arms(loaded.model, lm, stop), prompts, args.new_tokens, args.repeats)
-    methods = perf.race(perf.method_arms(lm, stop), prompts, args.new_tokens, args.repeats)
+    against = peers.race(peers.peers(loaded.model, lm, stop), prompts, args.new_tokens, args.repeats)
+    methods = peers.race(peers.methods(lm, stop), prompts, args.new_tokens, args.repeats)
     ratios = {
-        "plain: generate() seconds / ours": ratio(peers, "generate greedy", "ours plain"),
-        "pld: generate(prompt_lookup) seconds / ours": ratio(peers, "generate lookup", "ours pld"),
+        "plain: generate() seconds / ours": ratio(against, "generate greedy", "ours plain"),
+        "pld: generate(prompt_lookup) seconds / ours": ratio(against, "generate lookup", "ours pld"),
         **{f"{name}: speed-up over plain": ratio(methods, "ours plain", name) for name in list(methods)[1:]},
     }
-    verify = perf.verify_ms(loaded.model, lm, prompts[0])
+    verify = peers.verify_ms(loaded.model, lm, prompts[0])
     machine = measure_machine(lm.device, lm.dtype)
     plain = plain_speed(lm, machine.read_bytes_per_s)
-    host = perf.host_work_ms(lm, prompts[:4], args.new_tokens)
-    commits = {context: perf.commit_us(lm, context) for context in (200, 4000)}
+    host = host_work(lm, prompts[:4], args.new_tokens)
+    commits = {context: commit_us(lm, context) for context in (200, 4000)}
     result = {
         "conditions": {
             **describe(loaded.device),
@@ -56,9 +56,9 @@ def main() -> None:
             "engine": lm.engine,
         },
         "ratios": ratios,
-        "seconds": {name: sum(arm.seconds) for race in (peers, methods) for name, arm in race.items()},
+        "seconds": {name: sum(one.seconds) for race in (against, methods) for name, one in race.items()},
         "equal_outputs": all(
-            arm.outputs == peers["ours plain"].outputs for arm in (*peers.values(), *methods.values())
+            one.outputs == against["ours plain"].outputs for one in (*against.values(), *methods.values())
         ),
         "verify_ms_by_nodes": verify,
         "verify_over_stock": {n: round(ms["ours"] / ms["stock"], 3) for n, ms in verify.items()},
@@ -74,8 +74,8 @@ def main() -> None:
     print(result)
 
 
-def ratio(arms: dict[str, perf.Arm], numerator: str, denominator: str) -> float:
-    return round(sum(arms[numerator].seconds) / sum(arms[denominator].seconds), 3)
+def ratio(results: dict[str, peers.Contestant], numerator: str, denominator: str) -> float:
+    return round(sum(results[numerator].seconds) / sum(results[denominator].seconds), 3)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ LIGHT = [
         "cost/measure", "cost/curve", "cost/machine", "models/shapes", "replay/timed", "replay/recordings",
         "run/interleave", "record/run_folder", "record/history", "record/turn", "metrics/__init__",
         "metrics/acceptance", "metrics/lossless", "metrics/speed", "metrics/tree_counts", "metrics/turns",
-        "environment", "errors", "files", "check/device",
+        "environment", "errors", "files", "check/engine",
     )
 ]  # fmt: skip
 MODEL_FILES = {"goose/engine/lm.py", "goose/engine/cache.py", "goose/engine/attention.py"}

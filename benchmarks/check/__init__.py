@@ -1,1 +1,1 @@
-"""The engine beside its peers and its limits: make perf, and the check on a GPU."""
+"""The engine on its own (exact? how near the limit?) and against its peers: device_check.py and perf.py."""

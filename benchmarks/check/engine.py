@@ -1,12 +1,13 @@
-"""Is the verifier exact on this device, and how near the limit does it run? The parts of scripts/device_check.py.
+"""The engine on its own: is it exact on this device, how near the limit does it run, what does the host add?
 
-Random weights throughout: cost does not depend on values, and exactness is asked of two engines over equal ones. Needs
-torch, transformers and numpy alone.
+Parts of scripts/device_check.py and scripts/perf.py. Latency does not depend on weight values, and exactness is a
+comparison of two engines over the same ones, so random weights serve. Needs torch, transformers and numpy alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from baselines.autoregressive import AutoregressiveDrafter
 from benchmarks import metrics
 from benchmarks.models.shapes import forward_work, random_model
 from goose.drafters.goose import GooseDrafter
+from goose.engine.cache import TreeCache
 from goose.engine.decode import decode
+from goose.engine.families import head_dim
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 
@@ -85,7 +88,7 @@ class PlainSpeed:
 
 
 def plain_speed(lm: TreeLM, bandwidth: float, context: int = 256, n_new: int = 128) -> PlainSpeed:
-    """Plain decoding behind `context` tokens against the bytes that it must read, `bandwidth` in bytes/s."""
+    """Plain decoding after `context` tokens against the bytes that it must read, `bandwidth` in bytes/s."""
     ids = np.random.default_rng(0).integers(lm.vocab_size, size=context).tolist()
     seconds = []
     for _ in range(3):
@@ -95,28 +98,61 @@ def plain_speed(lm: TreeLM, bandwidth: float, context: int = 256, n_new: int = 1
     return PlainSpeed(1 / median(seconds), bandwidth / n_bytes)
 
 
-def host_share(lm: TreeLM, node_budget: int = 60, n_new: int = 96) -> dict[str, float]:
-    """GOOSE's host work (draft, walk, observe) and launching, median milliseconds and share of a step at `node_budget`.
+def host_work(
+    lm: TreeLM, prompts: Sequence[Sequence[int]], n_new: int = 96, node_budget: int = 60
+) -> dict[str, float | int]:
+    """GOOSE's host work per step (draft, walk, observe: metrics.HOST_PARTS) beside launching and the whole step.
 
-    The prompt repeats itself, so that trees are full; steps that drew less than half the budget are left out.
+    Median milliseconds over the steps that drew at least half of `node_budget`; empty where none did. `mask_ms` is a
+    part of launching: what the engine derives of a fresh tree before its forward.
     """
-    ids = np.random.default_rng(1).integers(lm.vocab_size, size=64).tolist() * 4
-    decode(lm, ids, GooseDrafter(), max_new_tokens=8, node_budget=node_budget)
-    steps = decode(lm, ids, GooseDrafter(), max_new_tokens=n_new, node_budget=node_budget).steps
+    decode(lm, prompts[0], GooseDrafter(), max_new_tokens=8, node_budget=node_budget)  # warm-up
     rows = []
-    for i, tree in enumerate(steps.trees):
-        if tree.n_nodes >= node_budget // 2:
-            host = steps.draft_s[i] + steps.walk_s[i] + steps.observe_s[i]
-            rest = steps.forward_s[i] + steps.fetch_s[i] + steps.commit_s[i]
-            rows.append((host, steps.forward_s[i], host + rest))
+    for ids in prompts:
+        steps = decode(lm, ids, GooseDrafter(), max_new_tokens=n_new, node_budget=node_budget).steps
+        for i, tree in enumerate(steps.trees):
+            if tree.n_nodes >= node_budget // 2:
+                row = {name.removesuffix("_s"): getattr(steps, name)[i] for name in metrics.STEP_PARTS}
+                host = sum(row[name.removesuffix("_s")] for name in metrics.HOST_PARTS)
+                rows.append({**row, "mask": _seconds_of_mask(tree), "host": host, "step": sum(row.values())})
     if not rows:
         return {}
-    host, launch, step = (1e3 * median(column) for column in zip(*rows, strict=True))
-    return {"host_ms": host, "launch_ms": launch, "step_ms": step, "host_share": host / step, "n_steps": len(rows)}
+    ms = {name: 1e3 * median(row[name] for row in rows) for name in rows[0]}
+    ms["launch"] = ms["forward"]  # on a GPU; on a CPU it is the forward itself
+    kept = ("draft", "walk", "observe", "host", "mask", "launch", "step")
+    return {**{f"{k}_ms": ms[k] for k in kept}, "host_share": ms["host"] / ms["step"], "n_steps": len(rows)}
+
+
+def repeating_prompt(vocab_size: int) -> list[int]:
+    """Random ids, four times over, so that GOOSE's trees are full."""
+    return np.random.default_rng(1).integers(vocab_size, size=64).tolist() * 4
+
+
+def _seconds_of_mask(tree: DraftTree) -> float:
+    fresh = DraftTree(tree.tokens, tree.parents, tree.sources, tree.scores)
+    start = perf_counter()
+    _ = fresh.depths, fresh.ancestor_mask
+    return perf_counter() - start
+
+
+def commit_us(lm: TreeLM, context: int, n_path: int = 8, repeats: int = 300) -> float:
+    """Median microseconds of committing a scattered path after `context` tokens, on the model's K/V shape."""
+    config = lm.model.config
+    devices = [lm.device] * config.num_hidden_layers
+    cache = TreeCache(devices, config.num_key_value_heads, head_dim(config), lm.dtype)
+    cache.reset(context + 64)
+    path = [0, *range(2, 2 * n_path, 2)]
+    samples = []
+    for _ in range(repeats):
+        cache.n_committed = context
+        start = perf_counter()
+        cache.commit(path)
+        samples.append(perf_counter() - start)
+    return 1e6 * median(samples)
 
 
 def replay_rows(lines: dict[str, list[dict]]) -> list[dict]:
-    """One row a method of a shape-true replay (benchmarks/replay/timed.py), `ar` first among the lines."""
+    """One row per method of a teacher-forced timed replay (benchmarks/replay/timed.py), `ar` first among the lines."""
     baseline = next(iter(lines.values()))
     return [
         {
