@@ -8,6 +8,7 @@ Knows ids and scores only, and nothing of a spine.
 from collections import deque
 from collections.abc import Sequence
 
+from baselines.adjacency import learn_step
 from goose.drafters.goose import BUDGET_MODES
 from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree, TreeBuilder, chain
@@ -64,9 +65,9 @@ class BalancedDrafter:
             if not self.table.successors(previous, root)[0]:
                 return chain(root, spine_tokens, CONTEXT, budget)
             budget += int(self.context.confidence(context, spine_tokens) * max(0, self.max_chain - budget))
-        return self._grown(context, budget)
+        return self._grow_breadth_first(context, budget)
 
-    def _grown(self, context: Sequence[int], budget: int) -> DraftTree:
+    def _grow_breadth_first(self, context: Sequence[int], budget: int) -> DraftTree:
         builder = TreeBuilder(context[-1], budget)
         # Nodes above the depth limit, each with the newest tokens of the context and of the path down to it.
         frontier = deque([(0, tuple(context[-self._n_suffix :]))])
@@ -90,8 +91,7 @@ class BalancedDrafter:
         return next((i for i, score in enumerate(scores) if score < self.min_score), len(scores))
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        # Like GOOSE's, the table learns the root's own bigram after a plain step only.
-        self.table.learn_tree(tree, self._previous if tree.n_nodes == 1 else None, scored)
+        learn_step(self.table, tree, self._previous, scored)
 
 
 class MixedBalancedDrafter(BalancedDrafter):
@@ -118,7 +118,7 @@ class MixedBalancedDrafter(BalancedDrafter):
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
         self._previous = context[-2]
         self.context.extend(context)
-        return self._grown(context, budget)
+        return self._grow_breadth_first(context, budget)
 
     def _children(self, suffix: tuple[int, ...]) -> list[Child]:
         matched = self.context.match(suffix)[:1]

@@ -3,7 +3,7 @@
 Symbols: p_b chance that the b-th child of a node is the accepted one (b from 1; the same at every depth) · m nodes, the
 root's included · l levels, the root's included · T[m, l, b] best expected emitted tokens of a tree of m nodes, at most
 l levels and exactly b children of the root (the paper's section 4.1). The program knows p alone, no tokens; the
-drafter fills its shape with whatever a Filler proposes and never changes the shape.
+drafter fills its shape with whatever a CandidateSource proposes and never changes the shape.
 
 Deviation: the paper verifies by sampling children without replacement. Here all methods share one walk: a child is
 accepted when it is the target's own token, and p is measured that way.
@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from baselines.opt_tree import AdjacencyFiller, Filler
+from baselines.adjacency import AdjacencyCandidates
 from goose.engine.contract import Prefill
 from goose.engine.tree import NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
+from goose.sources.candidates import CandidateSource
 
 SIZES = ("budget", "cost")
 
@@ -149,7 +150,7 @@ class SequoiaDrafter:
         self,
         acceptance: Sequence[float] | None = None,
         acceptance_file: str | None = None,
-        fill: Filler | None = None,
+        candidates: CandidateSource | None = None,
         *,
         max_levels: int = 10,
         size: str = "budget",
@@ -164,25 +165,25 @@ class SequoiaDrafter:
             raise ValueError(f"cost must be given with size 'cost', and costs with it alone; got {size!r} and {cost}")
         if not 0 <= layer_cost < inf:
             raise ValueError(f"layer_cost must be seconds >= 0, got {layer_cost}")
-        self.fill = fill or AdjacencyFiller()
-        self.top_k = self.fill.top_k
+        self.candidates = candidates or AdjacencyCandidates()
+        self.top_k = self.candidates.top_k
         p = read_acceptance(acceptance_file) if acceptance is None else list(acceptance)
-        self.acceptance = p[: self.fill.width]
+        self.acceptance = p[: self.candidates.width]
         self.max_levels, self.layer_cost = max_levels, layer_cost
         self.cost = cost_curve(cost) if isinstance(cost, Mapping) else cost
         solve(self.acceptance, 1, max_levels)  # refuses bad settings before any work
         self._shapes: dict[int, Shape] = {}
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        self.fill.begin(prompt_ids, prefill)
+        self.candidates.begin(prompt_ids, prefill)
 
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
         shape = self.shape(budget)
-        self.fill.start(context)
+        self.candidates.start(context)
         tokens, parents, scores = [context[-1]], [NO_PARENT], [1.0]
         layer = [(0, 0)] if shape.children[0] else []  # inner nodes: (of the shape, of the tree)
         while layer:
-            rows = self.fill.expand(tokens, parents, [node for _, node in layer])
+            rows = self.candidates.expand(tokens, parents, [node for _, node in layer])
             below = []
             for (place, node), row in zip(layer, rows, strict=True):
                 for child, (token, log_q) in zip(shape.children[place], row, strict=False):
@@ -192,10 +193,10 @@ class SequoiaDrafter:
                     parents.append(node)
                     scores.append(exp(log_q))
             layer = below
-        return DraftTree.from_lists(tokens, parents, [ROOT] + [self.fill.source] * (len(tokens) - 1), scores)
+        return DraftTree.from_lists(tokens, parents, [ROOT] + [self.candidates.source] * (len(tokens) - 1), scores)
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        self.fill.observe(tree, verdict, scored)
+        self.candidates.observe(tree, verdict, scored)
 
     def shape(self, budget: int) -> Shape:
         """The shape for a budget, found once."""

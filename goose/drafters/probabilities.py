@@ -41,7 +41,7 @@ CALIBRATIONS = ("online", "prior", "none")
 EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "score": SCORE_EDGES}
 
 
-class Chances:
+class AcceptanceProbabilities:
     """calibration: online (prior and counts) · prior (no counts) · none (shares and scores at their face value).
 
     strength: how many tested nodes of a cell weigh as much as its prior. prior_file: None for the one that comes along.
@@ -52,8 +52,10 @@ class Chances:
         self._start(prior, calibration, strength)
 
     @classmethod
-    def of_prior(cls, prior: np.ndarray, calibration: str = "online", strength: float = 20.0) -> "Chances":
-        """Chances over a prior that is in no file: float[N_CELLS]. Reads none, so that a new one can be learnt."""
+    def of_prior(
+        cls, prior: np.ndarray, calibration: str = "online", strength: float = 20.0
+    ) -> "AcceptanceProbabilities":
+        """Over a prior that is in no file: float[N_CELLS]. Reads none, so that a new one can be learnt."""
         chances = cls.__new__(cls)
         chances._start(np.asarray(prior, dtype=np.float64), calibration, strength)
         return chances

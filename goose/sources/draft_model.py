@@ -17,7 +17,7 @@ from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict, top_k_rows
-from goose.sources.filler import Row
+from goose.sources.candidates import Row
 
 _ROOM = 1024  # rows reserved behind a prompt at first; doubled when they run out
 _ANOTHER = "use a draft of the target's own tokenizer"
@@ -64,8 +64,8 @@ def shared_ids(draft_size: int, target_size: int, draft_tokenizer=None, target_t
     return np.array(sorted(i for i in draft.keys() - set(differing) if i < size), dtype=np.int64)
 
 
-class DraftModelFiller:
-    """Successors by a draft model's own distribution q (a Filler).
+class DraftModelCandidates:
+    """Successors by a draft model's own distribution q (a CandidateSource).
 
     ids: those that may be proposed (see shared_ids); all of the head's rows when left out.
     n_proposed: successors of a node. trim: the head's rows that are scored, the prompt's own ids besides; all without.

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from baselines.adjacency import AdjacencyCandidates
 from baselines.autoregressive import AutoregressiveDrafter
-from baselines.opt_tree import AdjacencyFiller
 from baselines.sequoia import SequoiaDrafter, Shape, build_shape, choose_size, cost_curve, solve
 from benchmarks.errors import UserError
 from benchmarks.learn.acceptance import calibrate, count
@@ -145,12 +145,12 @@ def test_a_cost_curve_is_straight_between_its_points_and_flat_outside():
 
 def drafter_knowing(successors: dict, p=P, **settings) -> SequoiaDrafter:
     """A drafter whose table holds `successors`: token or (previous, token) -> {successor: score}, best first."""
-    drafter = SequoiaDrafter(p, fill=AdjacencyFiller(AdjacencyTable(4, prefill_harvest=False)), **settings)
+    drafter = SequoiaDrafter(p, candidates=AdjacencyCandidates(AdjacencyTable(4, prefill_harvest=False)), **settings)
     drafter.begin([0], Prefill(0, frozenset(), None))
     for key, row in successors.items():
         previous, token = key if isinstance(key, tuple) else (None, key)
         ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.fill.table.learn([token], [previous], ids, scores)
+        drafter.candidates.table.learn([token], [previous], ids, scores)
     return drafter
 
 
@@ -247,7 +247,9 @@ def test_cold_forgets_between_requests_and_warm_does_not():
     def trees(drafter, prompt=REPEATING):
         return [shown(tree) for tree in decode(TINY_LM, prompt, drafter, max_new_tokens=30).steps.trees]
 
-    cold, warm = (SequoiaDrafter(P, fill=AdjacencyFiller(AdjacencyTable(state=state))) for state in ("cold", "warm"))
+    cold, warm = (
+        SequoiaDrafter(P, candidates=AdjacencyCandidates(AdjacencyTable(state=state))) for state in ("cold", "warm")
+    )
     first = trees(cold)
     trees(cold, [9, 8, 7, 9, 8])
     assert trees(cold) == first == trees(warm)
@@ -265,7 +267,7 @@ def test_output_equals_plain_decodings(lm, prompt, temperature):
 
 def test_calibration_counts_which_rank_is_accepted():
     # COUNTER's rows put the right token first and, of the rest, the lowest ids behind it.
-    counts = calibrate(counter(), [P0], AdjacencyFiller(AdjacencyTable(4)), max_new_tokens=40)
+    counts = calibrate(counter(), [P0], AdjacencyCandidates(AdjacencyTable(4)), max_new_tokens=40)
     assert counts.n_unknown < counts.n_steps
     assert counts.tested == [counts.n_steps - counts.n_unknown] * 4
     assert counts.accepted == [counts.tested[0], 0, 0, 0]
