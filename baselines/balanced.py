@@ -25,6 +25,7 @@ class BalancedDrafter:
     budget_mode: strict = at most B nodes · elastic = the reference's control, which reads GOOSE's context matches for
         their confidence c alone and enlarges the budget to B + int((max_chain - B) c); where the table knows nothing of
         the root it verifies the matched chain.
+    max_chain: of the enlarged budget. A node's score is the table's. Raises ValueError for values out of range.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class BalancedDrafter:
         if k < 1 or not max_depth >= 1 or not max_chain >= 1 or not 0 <= min_score <= 1:
             raise ValueError(
                 "k, max_depth and max_chain must be >= 1 and min_score lie in [0, 1], "
-                f"got {k}, {max_depth}, {max_chain} and {min_score}"
+                f"got k={k}, max_depth={max_depth}, max_chain={max_chain} and min_score={min_score}"
             )
         if budget_mode not in BUDGET_MODES:
             raise ValueError(f"budget_mode must be one of {BUDGET_MODES}, got {budget_mode!r}")
@@ -101,6 +102,8 @@ class MixedBalancedDrafter(BalancedDrafter):
     when there is one, then the table's successors until there are k. The context's token has no score of its own: it is
     1.0, and min_score applies to the table's only.
     """
+
+    context: ContextMatcher  # always there, unlike the control's
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """OPT-Tree: each step the tree of n nodes that maximises the draft's expected acceptance.
 
-Source: OPT-Tree, arXiv 2406.17276, section 3 and algorithm 1. Symbols: q the draft's distribution · w(v) product of q
+Source: OPT-Tree, arXiv 2406.17276, algorithm 1. Symbols: q the draft's distribution · w(v) product of q
 along the path to node v · E expected emitted tokens of a tree, 1 + sum of w over the nodes below the root · delta the
 gain of E that one more layer must exceed. Scores are kept as logarithms, since products of a peaked q underflow. The
 drafter knows a CandidateSource, not whether it is a table or a draft model.
@@ -33,7 +33,7 @@ class OptTreeDrafter:
 
     def __init__(self, candidates: CandidateSource | None = None, *, delta: float = 0.5, max_depth: int = 10):
         if max_depth < 1 or not delta >= 0:
-            raise ValueError(f"max_depth must be >= 1 and delta >= 0, got {max_depth} and {delta}; change them")
+            raise ValueError(f"max_depth must be >= 1 and delta >= 0, got max_depth={max_depth} and delta={delta}")
         self.candidates = candidates or AdjacencyCandidates()
         self.delta, self.max_depth = delta, max_depth
         self.top_k = self.candidates.top_k

@@ -20,7 +20,7 @@ TEMPLATE_FILE = "token_recycling_template.yaml"
 
 
 class TokenRecyclingDrafter:
-    """Node (i1, ..., id) carries successor number i_d of its parent's token; one without it is left out with all below.
+    """Node (i1, ..., id) carries successor number i_d of its parent's token; without one its subtree is left out.
 
     table: 8 successors a token, no bigram tier, no prefill harvest, as in the reference.
         Deviation: the reference keeps it from prompt to prompt (state "warm"); ours is cold unless asked, like all.
@@ -28,6 +28,7 @@ class TokenRecyclingDrafter:
         those that trim_template keeps.
 
     A node's score is the table's for that successor: its softmax share of the parent's K best, no product along a path.
+    Raises ValueError for a template that is no tree of ranks.
     """
 
     overdraft = 0
@@ -58,19 +59,21 @@ class TokenRecyclingDrafter:
             self._trimmed[budget] = trim_template(self.template, budget)
         builder = TreeBuilder(context[-1], budget)
         # Path -> node and its successors: at most one look-up a node, and none for a leaf.
-        placed: dict[Path, tuple[int, tuple[list[int], list[float]] | None]] = {(): (0, None)}
+        drafted: dict[Path, tuple[int, tuple[list[int], list[float]] | None]] = {(): (0, None)}
         for path in self._trimmed[budget]:
             parent_path = path[:-1]
-            if parent_path not in placed:
+            if parent_path not in drafted:
                 continue
-            parent, row = placed[parent_path]
+            parent, row = drafted[parent_path]
             if row is None:
                 above = builder.tokens[builder.parents[parent]] if parent else context[-2]
                 row = self.table.successors(above, builder.tokens[parent])
-                placed[parent_path] = parent, row
+                drafted[parent_path] = parent, row
             rank = path[-1]
             if rank < len(row[0]):
-                placed[path] = builder.add(parent, row[0][rank], ADJACENCY, row[1][rank]), None
+                child = builder.add(parent, row[0][rank], ADJACENCY, row[1][rank])
+                if child is not None:
+                    drafted[path] = child, None
         return builder.build()
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:

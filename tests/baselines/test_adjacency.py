@@ -12,7 +12,7 @@ from goose.sources.transition import AdjacencyTable
 
 def scored(*best: int) -> Scored:
     """A row for each node, whose best successor is given."""
-    return Scored(np.array(best)[:, None], np.ones((len(best), 1), dtype=np.float32))
+    return Scored(list(best), np.array(best)[:, None], np.ones((len(best), 1), dtype=np.float32))
 
 
 @pytest.mark.parametrize(("tokens", "parents", "root_known"), [([5], [-1], True), ([5, 6], [-1, 0], False)])

@@ -161,7 +161,7 @@ def test_near_deterministic_rows_of_the_table_still_fill_the_tree():
 
 @pytest.mark.parametrize(("delta", "n_layers"), [(0.97, 1), (0.85, 2), (0.75, 3), (0.5, 7), (0.0, 10)])
 def test_another_layer_has_to_earn_more_than_delta(delta, n_layers):
-    # E gains 0.96 (0.9 and the best 58 of the rest), then about 0.81, 0.73, ...: a layer more behind each gain > delta.
+    # E gains 0.96 (0.9 and the best 58 of the rest), then about 0.81, 0.73, ...: a layer more after each gain > delta.
     source = Scripted(lambda path: np.log([0.9, *[0.1 / 99] * 99]).tolist())
     grow(source, 7, 60, delta, max_depth=10)
     assert len(source.layers) == n_layers

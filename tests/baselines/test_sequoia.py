@@ -87,7 +87,7 @@ def test_the_shape_is_a_breadth_first_tree_worth_what_the_program_says(n_nodes, 
         depths.append(depths[parent] + 1)
     assert depths == sorted(depths)
     assert max(depths) < max_levels
-    assert [shape.parents[child] for place in shape.children for child in place] == shape.parents[1:]
+    assert [shape.parents[child] for nodes in shape.children for child in nodes] == shape.parents[1:]
     pairs = list(zip(shape.parents, shape.ranks, strict=True))
     assert len(set(pairs)) == len(pairs)
     assert all(rank == 0 or (parent, rank - 1) in pairs for parent, rank in pairs)
@@ -100,7 +100,7 @@ def test_a_worked_shape():
     # .6 | .36 | .216 | .2 : the fifth node is worth .2 as the root's second child, .1296 as the chain's fourth.
     shape = build_shape(P, 5, 6)
     assert (shape.parents, shape.ranks) == ([-1, 0, 0, 1, 3], [0, 0, 1, 0, 0])
-    assert [list(place) for place in shape.children] == [[1, 2], [3], [], [4], []]
+    assert [list(nodes) for nodes in shape.children] == [[1, 2], [3], [], [4], []]
     assert build_shape(P, 5, 2).parents == [-1, 0, 0, 0]  # two levels and three ranks hold four nodes
     assert build_shape([1.0], 9, 4).parents == [-1, 0, 1, 2]
 
@@ -266,7 +266,7 @@ def test_output_equals_plain_decodings(lm, prompt, temperature):
 
 
 def test_calibration_counts_which_rank_is_accepted():
-    # COUNTER's rows put the right token first and, of the rest, the lowest ids behind it.
+    # COUNTER's rows put the right token first and, of the rest, the lowest ids after it.
     counts = calibrate(counter(), [P0], AdjacencyCandidates(AdjacencyTable(4)), max_new_tokens=40)
     assert counts.n_unknown < counts.n_steps
     assert counts.tested == [counts.n_steps - counts.n_unknown] * 4

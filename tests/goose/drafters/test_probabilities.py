@@ -32,21 +32,21 @@ HALF = np.full(N_CELLS, 0.5)
 
 
 def test_counts_and_prior_join_as_a_beta_mean():
-    chances = AcceptanceProbabilities.of_prior(HALF, strength=10.0)
-    chances.learn([7, 7, 8], [True, True, False])
-    assert chances.of[7] == pytest.approx((2 + 10 * 0.5) / (2 + 10))
-    assert chances.of[8] == pytest.approx((0 + 10 * 0.5) / (1 + 10))
-    assert chances.of[9] == 0.5
-    chances.reset()
-    assert chances.of[7] == 0.5
+    probabilities = AcceptanceProbabilities.of_prior(HALF, strength=10.0)
+    probabilities.learn([7, 7, 8], [True, True, False])
+    assert probabilities.of[7] == pytest.approx((2 + 10 * 0.5) / (2 + 10))
+    assert probabilities.of[8] == pytest.approx((0 + 10 * 0.5) / (1 + 10))
+    assert probabilities.of[9] == 0.5
+    probabilities.reset()
+    assert probabilities.of[7] == 0.5
 
 
 @pytest.mark.parametrize("calibration", ["prior", "none"])
 def test_without_counts_nothing_is_learnt(calibration):
-    chances = AcceptanceProbabilities(calibration)
-    before = list(chances.of)
-    chances.learn([7], [True])
-    assert chances.of == before
+    probabilities = AcceptanceProbabilities(calibration)
+    before = list(probabilities.of)
+    probabilities.learn([7], [True])
+    assert probabilities.of == before
 
 
 def test_face_value_is_the_greater_of_share_and_score():
@@ -93,7 +93,7 @@ def test_a_prior_that_is_given_needs_no_file(monkeypatch):
     assert AcceptanceProbabilities.of_prior(HALF).of[0] == 0.5
 
 
-def test_likelier_scores_have_likelier_chances():
+def test_likelier_scores_have_likelier_probabilities():
     prior = read_prior(str(PRIOR_FILE))
     row = prior[TRIGRAM * TIER : TRIGRAM * TIER + 15]
     assert row[0] < 0.05 < 0.5 < row[14]
@@ -118,7 +118,7 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     for i, torn in enumerate([{}, {"model": None}, {"model": {"bias": 0.0}}, {"model": {**model, "weights": [1, 2]}}]):
         file = tmp_path / f"{i}.json"
         file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, **torn}))
-        with pytest.raises(ValueError, match="is a torn prior"):
+        with pytest.raises(ValueError, match="is a damaged prior"):
             AcceptanceProbabilities(prior_file=str(file))
     other = tmp_path / "nan.json"
     other.write_text(json.dumps({"layout": LAYOUT, "edges": edges, "model": {**model, "bias": float("nan")}}))
@@ -138,5 +138,5 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     ],
 )
 def test_bad_settings_are_refused(make):
-    with pytest.raises(ValueError, match=r"must be|has one chance"):
+    with pytest.raises(ValueError, match=r"must be|must hold one probability"):
         make()
