@@ -8,6 +8,7 @@ Knows ids and scores only, and nothing of a spine.
 from collections import deque
 from collections.abc import Sequence
 
+from baselines.adjacency import learn_step
 from goose.drafters.goose import BUDGET_MODES
 from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, CONTEXT, DraftTree, TreeBuilder, chain
@@ -24,6 +25,7 @@ class BalancedDrafter:
     budget_mode: strict = at most B nodes · elastic = the reference's control, which reads GOOSE's context matches for
         their confidence c alone and enlarges the budget to B + int((max_chain - B) c); where the table knows nothing of
         the root it verifies the matched chain.
+    max_chain: of the enlarged budget. A node's score is the table's. Raises ValueError for values out of range.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class BalancedDrafter:
         if k < 1 or not max_depth >= 1 or not max_chain >= 1 or not 0 <= min_score <= 1:
             raise ValueError(
                 "k, max_depth and max_chain must be >= 1 and min_score lie in [0, 1], "
-                f"got {k}, {max_depth}, {max_chain} and {min_score}"
+                f"got k={k}, max_depth={max_depth}, max_chain={max_chain} and min_score={min_score}"
             )
         if budget_mode not in BUDGET_MODES:
             raise ValueError(f"budget_mode must be one of {BUDGET_MODES}, got {budget_mode!r}")
@@ -64,9 +66,9 @@ class BalancedDrafter:
             if not self.table.successors(previous, root)[0]:
                 return chain(root, spine_tokens, CONTEXT, budget)
             budget += int(self.context.confidence(context, spine_tokens) * max(0, self.max_chain - budget))
-        return self._grown(context, budget)
+        return self._grow_breadth_first(context, budget)
 
-    def _grown(self, context: Sequence[int], budget: int) -> DraftTree:
+    def _grow_breadth_first(self, context: Sequence[int], budget: int) -> DraftTree:
         builder = TreeBuilder(context[-1], budget)
         # Nodes above the depth limit, each with the newest tokens of the context and of the path down to it.
         frontier = deque([(0, tuple(context[-self._n_suffix :]))])
@@ -90,8 +92,7 @@ class BalancedDrafter:
         return next((i for i, score in enumerate(scores) if score < self.min_score), len(scores))
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        # Like GOOSE's, the table learns the root's own bigram after a plain step only.
-        self.table.learn_tree(tree, self._previous if tree.n_nodes == 1 else None, scored)
+        learn_step(self.table, tree, self._previous, scored)
 
 
 class MixedBalancedDrafter(BalancedDrafter):
@@ -101,6 +102,8 @@ class MixedBalancedDrafter(BalancedDrafter):
     when there is one, then the table's successors until there are k. The context's token has no score of its own: it is
     1.0, and min_score applies to the table's only.
     """
+
+    context: ContextMatcher  # always there, unlike the control's
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class MixedBalancedDrafter(BalancedDrafter):
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
         self._previous = context[-2]
         self.context.extend(context)
-        return self._grown(context, budget)
+        return self._grow_breadth_first(context, budget)
 
     def _children(self, suffix: tuple[int, ...]) -> list[Child]:
         matched = self.context.match(suffix)[:1]

@@ -1,93 +1,66 @@
-"""OPT-Tree (arXiv 2406.17276): each step the tree of n nodes that maximises the draft's expected acceptance.
+"""OPT-Tree: each step the tree of n nodes that maximises the draft's expected acceptance.
 
-Symbols: q the draft's distribution · w(v) product of q along the path to node v · E expected emitted tokens of a tree,
-1 + sum of w · delta the gain of E that one more layer must exceed. All scores are logarithms here, since products of
-peaked q run out of floating point. The drafter knows a Filler, not what stands behind it: a table or a draft model.
+Source: OPT-Tree, arXiv 2406.17276, algorithm 1. Symbols: q the draft's distribution · w(v) product of q
+along the path to node v · E expected emitted tokens of a tree, 1 + sum of w over the nodes below the root · delta the
+gain of E that one more layer must exceed. Scores are kept as logarithms, since products of a peaked q underflow. The
+drafter knows a CandidateSource, not whether it is a table or a draft model.
 """
 
 from collections.abc import Sequence
 from heapq import heappush, heapreplace
-from math import exp, inf, log
+from math import exp, inf
 
 import numpy as np
 
+from baselines.adjacency import AdjacencyCandidates
 from goose.engine.contract import Prefill
-from goose.engine.tree import ADJACENCY, NO_PARENT, ROOT, DraftTree
+from goose.engine.tree import NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
-from goose.sources.filler import Filler, Row
-from goose.sources.transition import AdjacencyTable
-
-# log q of a successor whose share the table rounded to 0 (unigram shares are kept in half precision): still one to try.
-LOG_ZERO = log(np.finfo(np.float32).tiny)
-
-
-class AdjacencyFiller:
-    """Successors by the table's scores, which sum to 1 over the K that it keeps: training-free, and overconfident."""
-
-    source = ADJACENCY
-
-    def __init__(self, table: AdjacencyTable | None = None):
-        self.table = table or AdjacencyTable()
-        self.top_k = self.width = self.table.top_k
-
-    def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        self.table.begin(prompt_ids, prefill.top_k)
-
-    def start(self, context: Sequence[int]) -> None:
-        self._previous = context[-2]
-
-    def expand(self, tokens: list[int], parents: list[int], nodes: Sequence[int]) -> list[Row]:
-        rows = []
-        for node in nodes:
-            ids, scores = self.table.successors(tokens[parents[node]] if node else self._previous, tokens[node])
-            rows.append(zip(ids, map(_log, scores), strict=True))
-        return rows
-
-    def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        # Like GOOSE's, the table learns the root's own bigram after a plain step only.
-        self.table.learn_tree(tree, self._previous if tree.n_nodes == 1 else None, scored)
+from goose.sources.candidates import CandidateSource
 
 
 class OptTreeDrafter:
-    """The budget's best nodes of what `fill` proposes, grown while a layer adds more than delta to E.
+    """The best n = budget nodes of what `candidates` proposes, grown while a layer adds more than delta to E.
 
-    delta: between (time of one draft layer) / (time of one target forward) and 1.
+    candidates: where successors and their q come from; the adjacency table when None.
+    delta: in expected tokens, between (time of one draft layer) / (time of one target forward) and 1.
     max_depth: most layers below the root (the paper's depth limit).
 
-    After each draft `expected` holds, for every step of the request so far, E of its tree (root's 1 included): what the
-    filler's q expects the step to emit, to be held against what it emitted. `begin` starts a new list.
+    A node's score is w, so that a tree's scores sum to E. Raises ValueError for a delta or max_depth out of range.
     """
 
     overdraft = 0
 
-    def __init__(self, fill: Filler | None = None, *, delta: float = 0.5, max_depth: int = 10):
+    def __init__(self, candidates: CandidateSource | None = None, *, delta: float = 0.5, max_depth: int = 10):
         if max_depth < 1 or not delta >= 0:
-            raise ValueError(f"max_depth must be >= 1 and delta >= 0, got {max_depth} and {delta}")
-        self.fill = fill or AdjacencyFiller()
+            raise ValueError(f"max_depth must be >= 1 and delta >= 0, got max_depth={max_depth} and delta={delta}")
+        self.candidates = candidates or AdjacencyCandidates()
         self.delta, self.max_depth = delta, max_depth
-        self.top_k = self.fill.top_k
-        self.expected: list[float] = []
+        self.top_k = self.candidates.top_k
+        self._expected_at: dict[int, float] = {}
+
+    @property
+    def expected(self) -> list[float]:
+        """E of each step's tree so far in this request, the root's 1 included: what q expects the step to emit."""
+        return list(self._expected_at.values())
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        self.expected = []
-        self._drafted_at = 0
-        self.fill.begin(prompt_ids, prefill)
+        self._expected_at = {}
+        self.candidates.begin(prompt_ids, prefill)
 
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
-        self.fill.start(context)
-        tree = grow(self.fill, context[-1], budget, self.delta, self.max_depth)
-        if len(context) == self._drafted_at:  # the same step asked twice
-            self.expected.pop()
-        self._drafted_at = len(context)
-        self.expected.append(float(tree.scores.sum(dtype=np.float64)))
+        self.candidates.start(context)
+        tree = grow(self.candidates, context[-1], budget, self.delta, self.max_depth)
+        # By context length: every step emits a token, so a step that is drafted again replaces its own value.
+        self._expected_at[len(context)] = float(tree.scores.sum(dtype=np.float64))
         return tree
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        self.fill.observe(tree, verdict, scored)
+        self.candidates.observe(tree, verdict, scored)
 
 
-def grow(fill: Filler, root: int, budget: int, delta: float, max_depth: int) -> DraftTree:
-    """The paper's algorithm 1. Node scores are w, so that they sum to E (the root's is 1).
+def grow(candidates: CandidateSource, root: int, budget: int, delta: float, max_depth: int) -> DraftTree:
+    """The paper's algorithm 1: the tree of at most `budget` nodes, root included. Node scores are w, the root's 1.
 
     Ties go to the shallower, then to the earlier node, so a child never displaces its parent even at q = 1.
     Deviation: a layer expands only those of its nodes that are among the n best so far. The n-th best score never
@@ -103,10 +76,10 @@ def grow(fill: Filler, root: int, budget: int, delta: float, max_depth: int) -> 
     while layer and n_best and depth < max_depth and (gain > delta or len(best) < n_best):
         depth += 1
         first = len(tokens)
-        for parent, row in zip(layer, fill.expand(tokens, parents, layer), strict=True):
-            above = log_w[parent]
+        for parent, row in zip(layer, candidates.expand(tokens, parents, layer), strict=True):
+            parent_score = log_w[parent]
             for token, log_q in row:
-                score = above + log_q
+                score = parent_score + log_q
                 if len(best) < n_best:
                     heappush(best, (score, -len(tokens)))
                 elif score > best[0][0]:
@@ -124,10 +97,6 @@ def grow(fill: Filler, root: int, budget: int, delta: float, max_depth: int) -> 
     return DraftTree.from_lists(
         [tokens[node] for node in keep],
         [NO_PARENT, *(new_index[parents[node]] for node in keep[1:])],
-        [ROOT] + [fill.source] * (len(keep) - 1),
+        [ROOT] + [candidates.source] * (len(keep) - 1),
         [exp(log_w[node]) for node in keep],
     )
-
-
-def _log(score: float) -> float:
-    return log(score) if score > 0 else LOG_ZERO

@@ -1,4 +1,4 @@
-"""PLD, prompt lookup decoding (Saxena, 2023): one chain copied from behind an earlier occurrence of the newest n-gram.
+"""PLD, prompt lookup decoding (Saxena, 2023): one chain copied from where the newest n-gram occurred before.
 
 Three published variants, all taking the longest n-gram first and its earliest occurrence, the newest token being part
 of the key. They differ in what they do with a short continuation and with a stop id.
@@ -15,11 +15,14 @@ VARIANTS = ("hf", "original", "vllm")
 
 
 class PromptLookupDrafter:
-    """variant: hf (transformers): the continuation ends at the context's end and before a stop id ·
+    """The tokens that followed the context's longest matching n-gram, as a chain.
+
+    variant: hf (transformers): the continuation ends at the context's end and before a stop id ·
     original (also Spec-Bench): an n-gram counts only when num_tokens tokens follow it, otherwise a smaller one is tried
     · vllm: the continuation ends at the context's end. None of them drafts a dummy where nothing matches.
 
-    max_ngram, min_ngram: n-gram lengths tried, longest first. num_tokens: longest draft.
+    max_ngram, min_ngram: n-gram lengths tried, longest first. num_tokens: longest draft, in tokens.
+    Every node scores 1. Raises ValueError for an unknown variant or lengths below 1.
     """
 
     top_k = 0
@@ -29,7 +32,7 @@ class PromptLookupDrafter:
         if variant not in VARIANTS:
             raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
         if not 1 <= min_ngram <= max_ngram:
-            raise ValueError(f"1 <= min_ngram <= max_ngram must hold, got {min_ngram} and {max_ngram}")
+            raise ValueError(f"1 <= min_ngram <= max_ngram must hold, got min_ngram={min_ngram}, max_ngram={max_ngram}")
         if num_tokens < 1:
             raise ValueError(f"num_tokens must be >= 1, got {num_tokens}")
         self.variant, self.num_tokens = variant, num_tokens

@@ -3,10 +3,10 @@
 Source: SuffixDecoding, arXiv 2411.04975, section 3 (its authors' code: snowflakedb/ArcticInference). Every suffix of
 the context that occurred before, up to max_match tokens long, roots a tree of what followed it. Symbols:
 
-    C(N) = count(N) / count(parent of N)   chance of a node, the pattern's own end counted among its occurrences
+    C(N) = count(N) / count(parent of N)   probability of a node, the pattern's own end counted among its occurrences
     D(N) = C(N) D(parent of N)             path probability, D = 1 at the pattern: the score of a node, the heap's key
     score(tree) = sum of D over its nodes  expected accepted tokens; of all match lengths the tree of the highest wins
-    MAX_SPEC(p) = alpha p + offset         most nodes behind a match of p tokens
+    MAX_SPEC(p) = alpha p + offset         most nodes after a match of p tokens
 
 Knows ids only. It does not know the target's scores, and it measures nothing.
 """
@@ -39,7 +39,9 @@ NOTHING = Continuation([], 0.0)
 
 
 class SuffixDrafter:
-    """shape: tree: greedily by path probability (the paper's) · chain: the most frequent token each time.
+    """The best continuation of the context's suffixes, by the counts of a suffix automaton.
+
+    shape: tree: greedily by path probability (the paper's) · chain: the most frequent token each time.
 
     max_match: longest suffix looked up. max_spec_factor, max_spec_offset: alpha and offset of MAX_SPEC.
     min_score: least path probability of a node.
@@ -50,6 +52,8 @@ class SuffixDrafter:
     Deviation: B caps the tree as well; the paper has MAX_SPEC alone.
     Deviation: in a loop of a few tokens almost every match length is a state of its own, with much the same tree; only
     the MAX_STATES longest are expanded, which bounds the cost of a step.
+
+    A node's score is D. Raises ValueError for an unknown shape or state and for values out of range.
     """
 
     top_k = 0

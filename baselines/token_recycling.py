@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 
+from baselines.adjacency import learn_step
 from goose.engine.contract import Prefill
 from goose.engine.tree import ADJACENCY, DraftTree, TreeBuilder
 from goose.engine.verify import Scored, Verdict
@@ -19,14 +20,15 @@ TEMPLATE_FILE = "token_recycling_template.yaml"
 
 
 class TokenRecyclingDrafter:
-    """Node (i1, ..., id) carries successor number i_d of its parent's token; one without it is left out with all below.
+    """Node (i1, ..., id) carries successor number i_d of its parent's token; without one its subtree is left out.
 
     table: 8 successors a token, no bigram tier, no prefill harvest, as in the reference.
         Deviation: the reference keeps it from prompt to prompt (state "warm"); ours is cold unless asked, like all.
     template: the paths, root left out; None is the authors' 81 nodes. A budget above them changes nothing; below them
-        the first of `trimmed` stay.
+        those that trim_template keeps.
 
     A node's score is the table's for that successor: its softmax share of the parent's K best, no product along a path.
+    Raises ValueError for a template that is no tree of ranks.
     """
 
     overdraft = 0
@@ -54,28 +56,29 @@ class TokenRecyclingDrafter:
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
         self._previous = context[-2]
         if budget not in self._trimmed:
-            self._trimmed[budget] = trimmed(self.template, budget)
+            self._trimmed[budget] = trim_template(self.template, budget)
         builder = TreeBuilder(context[-1], budget)
         # Path -> node and its successors: at most one look-up a node, and none for a leaf.
-        placed: dict[Path, tuple[int, tuple[list[int], list[float]] | None]] = {(): (0, None)}
+        drafted: dict[Path, tuple[int, tuple[list[int], list[float]] | None]] = {(): (0, None)}
         for path in self._trimmed[budget]:
             parent_path = path[:-1]
-            if parent_path not in placed:
+            if parent_path not in drafted:
                 continue
-            parent, row = placed[parent_path]
+            parent, row = drafted[parent_path]
             if row is None:
                 above = builder.tokens[builder.parents[parent]] if parent else context[-2]
                 row = self.table.successors(above, builder.tokens[parent])
-                placed[parent_path] = parent, row
+                drafted[parent_path] = parent, row
             rank = path[-1]
             if rank < len(row[0]):
-                placed[path] = builder.add(parent, row[0][rank], ADJACENCY, row[1][rank]), None
+                child = builder.add(parent, row[0][rank], ADJACENCY, row[1][rank])
+                if child is not None:
+                    drafted[path] = child, None
         return builder.build()
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        # Every node teaches its token; of equal tokens the later node's row stays (the reference leaves it to the GPU).
-        # With a bigram tier switched on: like GOOSE's table, the root's own bigram after a plain step only.
-        self.table.learn_tree(tree, self._previous if tree.n_nodes == 1 else None, scored)
+        # Of nodes with equal tokens the later one's row stays; the reference leaves it to the GPU which one does.
+        learn_step(self.table, tree, self._previous, scored)
 
 
 def read_template() -> list[Path]:
@@ -84,7 +87,7 @@ def read_template() -> list[Path]:
     return [tuple(json.loads(line.removeprefix("- "))) for line in lines if line.startswith("- ")]
 
 
-def trimmed(template: Sequence[Path], budget: int) -> list[Path]:
+def trim_template(template: Sequence[Path], budget: int) -> list[Path]:
     """The first budget - 1 paths in rank order, breadth first (shorter, then smaller ranks first).
 
     Rank order: the sum over the path of (rank + 1), smallest first; equal sums shorter first, then smaller ranks first.

@@ -4,7 +4,7 @@ Records hold these paths; paths of earlier versions are read through benchmarks/
 """
 
 from benchmarks.cost.sizing import StepCost, VerifyCost
-from benchmarks.models.drafts import DraftChoice, DraftFiller
+from benchmarks.models.drafts import DraftCandidates, DraftChoice
 from benchmarks.models.load import ModelSpec
 
-__all__ = ["DraftChoice", "DraftFiller", "ModelSpec", "StepCost", "VerifyCost"]
+__all__ = ["DraftCandidates", "DraftChoice", "ModelSpec", "StepCost", "VerifyCost"]

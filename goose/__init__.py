@@ -7,7 +7,7 @@
 from goose.drafters.goose import GooseDrafter
 from goose.drafters.goose_opt import GooseOptDrafter
 from goose.drafters.oracle import OracleDrafter
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.contract import Drafter, Prefill
 from goose.engine.decode import Generation, decode
 from goose.engine.lm import TreeLM
@@ -19,8 +19,8 @@ from goose.sources.evidence import Evidence
 from goose.sources.transition import AdjacencyTable
 
 __all__ = [
+    "AcceptanceProbabilities",
     "AdjacencyTable",
-    "Chances",
     "ContextMatcher",
     "DraftTree",
     "Drafter",

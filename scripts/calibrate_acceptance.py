@@ -10,11 +10,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from baselines.opt_tree import AdjacencyFiller
+from baselines.adjacency import AdjacencyCandidates
 from benchmarks.data.items import load_dataset
 from benchmarks.errors import UserError
 from benchmarks.learn.acceptance import calibrate
-from benchmarks.models.drafts import DraftFiller
+from benchmarks.models.drafts import DraftCandidates
 from benchmarks.models.generation import stop_ids
 from benchmarks.models.load import ModelSpec, load_model
 from goose.engine.lm import TreeLM
@@ -42,11 +42,12 @@ def main() -> None:
     prompts = [loaded.tokenizer(item.turns[0])["input_ids"] for item in dataset.items]
     stop = stop_ids(loaded.model, loaded.tokenizer, "generation_config")
     if args.draft:
-        fill, source = DraftFiller(spec, n_proposed=args.width), "the model's default draft, head of 12288 ids"
+        candidates = DraftCandidates(spec, n_proposed=args.width)
+        source = "the model's default draft, head of 12288 ids"
     else:
-        fill = AdjacencyFiller(AdjacencyTable(args.width))
+        candidates = AdjacencyCandidates(AdjacencyTable(args.width))
         source = f"adjacency: bigram over unigram, K = {args.width}, prefill harvest, cold"
-    counts = calibrate(TreeLM(loaded.model), prompts, fill, max_new_tokens=args.new_tokens, stop_ids=stop)
+    counts = calibrate(TreeLM(loaded.model), prompts, candidates, max_new_tokens=args.new_tokens, stop_ids=stop)
     record = {
         "acceptance": [round(p, 4) for p in counts.acceptance],
         "tested": counts.tested,

@@ -41,7 +41,7 @@ OTHER_TEXT = {
 OTHER_NULL = {
     "n_harvested": 3,
     "template": [[0], [1], [0, 0]], "acceptance_file": "/nowhere.json", "cost": {1: 0.03, 16: 0.04},
-    "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.AdjacencyFiller"},
+    "file": "/nowhere.json", "prior_file": "/nowhere.json", "fill": {"_target_": "baselines.AdjacencyCandidates"},
 }  # fmt: skip
 # Arguments that a file may leave out, because nothing of that method reads them.
 UNREAD = {"iso_mixed": {"consensus", "long_match"}}

@@ -12,12 +12,12 @@ from baselines.token_recycling import TokenRecyclingDrafter
 from drafting import columns, run, steep
 from goose.drafters.goose import GooseDrafter
 from goose.drafters.goose_opt import GooseOptDrafter
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling
 from goose.sources.context import ContextMatcher
-from goose.sources.draft_model import DraftModelFiller
+from goose.sources.draft_model import DraftModelCandidates
 from goose.sources.evidence import Evidence
 from goose.sources.transition import AdjacencyTable
 from toy import P0, counter, tiny_model
@@ -53,16 +53,16 @@ DRAFTERS = {
     "goose opt": GooseOptDrafter,
     "goose opt by cost": lambda: GooseOptDrafter(size="cost", cost=steep),
     "goose opt by cost, a request's rate": lambda: GooseOptDrafter(size="cost", cost=steep, rate="request"),
-    "goose opt at face value": lambda: GooseOptDrafter(chances=Chances("none")),
+    "goose opt at face value": lambda: GooseOptDrafter(chances=AcceptanceProbabilities("none")),
     "goose opt, sources apart": lambda: GooseOptDrafter(Evidence(joint=False, all_lengths=False)),
     "goose opt warm": lambda: GooseOptDrafter(Evidence(state="warm")),
 }
 # Over a draft model: of TINY, of which it is a perfect copy, and of COUNTER, of which it knows nothing.
 DRAFT = tiny_model()
 OVER_A_DRAFT = {
-    "opt tree draft": lambda: OptTreeDrafter(DraftModelFiller(TreeLM(DRAFT))),
-    "sequoia draft": lambda: SequoiaDrafter([0.6, 0.2, 0.1], fill=DraftModelFiller(TreeLM(DRAFT))),
-    "goose opt draft": lambda: GooseOptDrafter(fill=DraftModelFiller(TreeLM(DRAFT))),
+    "opt tree draft": lambda: OptTreeDrafter(DraftModelCandidates(TreeLM(DRAFT))),
+    "sequoia draft": lambda: SequoiaDrafter([0.6, 0.2, 0.1], candidates=DraftModelCandidates(TreeLM(DRAFT))),
+    "goose opt draft": lambda: GooseOptDrafter(fill=DraftModelCandidates(TreeLM(DRAFT))),
 }
 WARM = {"goose warm", "suffix warm", "goose opt warm"}
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from baselines.adjacency import AdjacencyCandidates
 from baselines.balanced import BalancedDrafter, MixedBalancedDrafter
-from baselines.opt_tree import AdjacencyFiller, OptTreeDrafter
+from baselines.opt_tree import OptTreeDrafter
 from baselines.pld import PromptLookupDrafter
 from baselines.sequoia import SequoiaDrafter
 from baselines.suffix import SuffixDrafter
@@ -16,7 +17,7 @@ from baselines.token_recycling import TokenRecyclingDrafter
 from drafting import run, steep
 from goose.drafters.goose import GooseDrafter
 from goose.drafters.goose_opt import GooseOptDrafter
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.sources.context import ContextMatcher
 from goose.sources.evidence import Evidence
 from goose.sources.single_token_rows import rows_alone
@@ -64,7 +65,7 @@ def opt_evidence(**settings) -> GooseOptDrafter:
 
 
 def opt_chances(**settings) -> GooseOptDrafter:
-    return GooseOptDrafter(chances=Chances(**settings))
+    return GooseOptDrafter(chances=AcceptanceProbabilities(**settings))
 
 
 def opt_sized(size: str) -> GooseOptDrafter:
@@ -79,8 +80,8 @@ def table_of(top_k: int) -> Callable[[], AdjacencyTable]:
     return lambda: AdjacencyTable(top_k)
 
 
-def filler_of(top_k: int) -> Callable[[], AdjacencyFiller]:
-    return lambda: AdjacencyFiller(AdjacencyTable(top_k))
+def candidates_of(top_k: int) -> Callable[[], AdjacencyCandidates]:
+    return lambda: AdjacencyCandidates(AdjacencyTable(top_k))
 
 
 VECTOR = {"acceptance": [0.6, 0.2, 0.1]}
@@ -135,12 +136,12 @@ SWITCHES = [
     (TokenRecyclingDrafter, TokenRecyclingDrafter, "table", table_of(8), table_of(2), {}),
     (TokenRecyclingDrafter, TokenRecyclingDrafter, "template", None, [(0,), (0, 0)], {}),
     (SequoiaDrafter, SequoiaDrafter, "acceptance", [0.6, 0.2, 0.1], [0.3, 0.3, 0.3], {}),
-    (SequoiaDrafter, SequoiaDrafter, "fill", filler_of(10), filler_of(2), VECTOR),
+    (SequoiaDrafter, SequoiaDrafter, "candidates", candidates_of(10), candidates_of(2), VECTOR),
     (SequoiaDrafter, SequoiaDrafter, "max_levels", 10, 3, VECTOR),
     (SequoiaDrafter, sequoia_sized, "size", "budget", "cost", {}),
     (SequoiaDrafter, SequoiaDrafter, "cost", {1: 1.0, 60: 1.1}, {1: 1.0, 60: 99.0}, {**VECTOR, "size": "cost"}),
     (SequoiaDrafter, SequoiaDrafter, "layer_cost", 0.0, 5.0, BY_COST),
-    (OptTreeDrafter, OptTreeDrafter, "fill", filler_of(10), filler_of(2), {}),
+    (OptTreeDrafter, OptTreeDrafter, "candidates", candidates_of(10), candidates_of(2), {}),
     (OptTreeDrafter, OptTreeDrafter, "delta", 0.0, 5.0, {}),
     (OptTreeDrafter, OptTreeDrafter, "max_depth", 10, 2, {}),
     (SuffixDrafter, SuffixDrafter, "shape", "tree", "chain", {}),
@@ -150,7 +151,7 @@ SWITCHES = [
     (SuffixDrafter, SuffixDrafter, "min_score", 0.1, 0.9, {}),
     (SuffixDrafter, SuffixDrafter, "state", "cold", "warm", {}),
     (GooseOptDrafter, GooseOptDrafter, "evidence", Evidence, lambda: Evidence(2), {}),
-    (GooseOptDrafter, GooseOptDrafter, "chances", Chances, lambda: Chances("none"), {}),
+    (GooseOptDrafter, GooseOptDrafter, "chances", AcceptanceProbabilities, lambda: AcceptanceProbabilities("none"), {}),
     (GooseOptDrafter, opt_sized, "size", "budget", "cost", {}),
     (GooseOptDrafter, opt_by_cost, "cost", lambda: steep, lambda: lambda n, _: 1 + n / 1000, {}),
     (GooseOptDrafter, opt_by_cost, "host_s", 0.0, 9.0, {}),
@@ -161,17 +162,18 @@ SWITCHES = [
     (Evidence, opt_evidence, "n_alone", 0, 12, {}),
     (Evidence, opt_evidence, "all_lengths", True, False, {}),
     (Evidence, opt_evidence, "joint", True, False, {}),
-    (Chances, opt_chances, "calibration", "online", "prior", {}),
-    (Chances, opt_chances, "calibration", "prior", "none", {}),
-    (Chances, opt_chances, "strength", 20.0, 2.0, {}),
+    (AcceptanceProbabilities, opt_chances, "calibration", "online", "prior", {}),
+    (AcceptanceProbabilities, opt_chances, "calibration", "prior", "none", {}),
+    (AcceptanceProbabilities, opt_chances, "strength", 20.0, 2.0, {}),
 ]
 OWNERS = (
     GooseDrafter, ContextMatcher, AdjacencyTable, PromptLookupDrafter, BalancedDrafter, MixedBalancedDrafter,
-    TokenRecyclingDrafter, SequoiaDrafter, OptTreeDrafter, SuffixDrafter, GooseOptDrafter, Evidence, Chances,
+    TokenRecyclingDrafter, SequoiaDrafter, OptTreeDrafter, SuffixDrafter, GooseOptDrafter, Evidence,
+    AcceptanceProbabilities,
 )  # fmt: skip
 ELSEWHERE = {
     (SequoiaDrafter, "acceptance_file"),  # the same vector from a file: test_sequoia.py
-    (Chances, "prior_file"),  # likewise: test_chances.py
+    (AcceptanceProbabilities, "prior_file"),  # likewise: test_chances.py
     (GooseOptDrafter, "fill"),  # a draft model: test_optimal.py
     (GooseOptDrafter, "draft_nodes"),
     (GooseOptDrafter, "draft_depth"),

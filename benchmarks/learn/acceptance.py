@@ -13,7 +13,7 @@ import numpy as np
 
 from baselines.opt_tree import OptTreeDrafter
 from goose.engine.decode import Steps, decode
-from goose.sources.filler import Filler
+from goose.sources.candidates import CandidateSource
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,16 @@ class Counts:
 
 
 def calibrate(
-    lm, prompts: Sequence[Sequence[int]], fill: Filler, *, max_new_tokens: int = 96, stop_ids: Collection[int] = ()
+    lm,
+    prompts: Sequence[Sequence[int]],
+    candidates: CandidateSource,
+    *,
+    max_new_tokens: int = 96,
+    stop_ids: Collection[int] = (),
 ) -> Counts:
-    """Greedy decoding of every prompt with stars of the filler's `width` best successors of the root."""
-    width = fill.width
-    stars = OptTreeDrafter(fill, max_depth=1)
+    """Greedy decoding of every prompt with stars of the source's `width` best successors of the root."""
+    width = candidates.width
+    stars = OptTreeDrafter(candidates, max_depth=1)
     steps = [
         decode(lm, ids, stars, max_new_tokens=max_new_tokens, stop_ids=stop_ids, node_budget=width + 1).steps
         for ids in prompts

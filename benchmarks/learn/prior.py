@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from goose.drafters.goose_opt import GooseOptDrafter
-from goose.drafters.probabilities import Chances, fit_prior, prior_of
+from goose.drafters.probabilities import AcceptanceProbabilities, fit_prior, prior_of
 from goose.engine.decode import decode
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, Verdict
@@ -21,7 +21,7 @@ FIRST_ROUND = 5  # one prompt in so many is decoded with uncalibrated chances, t
 class CandidateLog(GooseOptDrafter):
     """Drafts like goose_opt and keeps (cell, was it the target's token) of the candidates at every accepted node."""
 
-    def __init__(self, chances: Chances):
+    def __init__(self, chances: AcceptanceProbabilities):
         super().__init__(chances=chances)
         self.cells: list[int] = []
         self.said: list[bool] = []
@@ -52,7 +52,7 @@ def learn(
     cells: list[int] = []
     said: list[bool] = []
     n_first = -(-len(prompts) // FIRST_ROUND)
-    chances = Chances("none")
+    chances = AcceptanceProbabilities("none")
     for n_done, prompt in enumerate(prompts, start=1):
         log = CandidateLog(chances)
         if alone:
@@ -61,7 +61,7 @@ def learn(
         cells += log.cells
         said += log.said
         if n_done == n_first:
-            chances = Chances.of_prior(prior_of(fit_prior(np.array(cells), np.array(said))), "prior")
+            chances = AcceptanceProbabilities.of_prior(prior_of(fit_prior(np.array(cells), np.array(said))), "prior")
         on_prompt(n_done, len(cells))
     return fit_prior(np.array(cells), np.array(said)), np.array(cells), np.array(said)
 

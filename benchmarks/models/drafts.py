@@ -21,8 +21,8 @@ from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, DraftTree
 from goose.engine.verify import Scored, Verdict
-from goose.sources.draft_model import DraftModelFiller, HeadTrim, shared_ids
-from goose.sources.filler import Row
+from goose.sources.candidates import Row
+from goose.sources.draft_model import DraftModelCandidates, HeadTrim, shared_ids
 
 # Name of a target (conf/model) -> its draft when the method's config names none: a hub id, or one of ours.
 STUDENT, TINY = "the embedded student", "the tiny model's first layer"
@@ -42,7 +42,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class DraftChoice:
-    """The key `draft` of a method's filler: a folder or a hub id; neither means the target's default."""
+    """The key `draft` of a method's candidate source: a folder or a hub id; neither means the target's default."""
 
     path: str | None = None
     hub_id: str | None = None
@@ -52,8 +52,8 @@ class DraftChoice:
             raise UserError(f"draft.path={self.path} and draft.hub_id={self.hub_id} exclude each other; keep one")
 
 
-class DraftFiller:
-    """A DraftModelFiller by the names of target and draft: loads and checks at once, keeps the model once a process.
+class DraftCandidates:
+    """DraftModelCandidates by the names of target and draft: loads and checks at once, keeps the model once a process.
 
     target: the model that verifies. head_size: ids that the draft's head is trimmed to (null: the whole head).
     n_proposed: successors of a node. device, dtype: the target's own when "auto".
@@ -79,29 +79,29 @@ class DraftFiller:
         self.head_size = head_size
         self.device = resolve_device(device)
         self.dtype = resolve_dtype(target, self.device, dtype)
-        self._filler: DraftModelFiller | None = None
+        self._candidates: DraftModelCandidates | None = None
         self._load()  # a draft that cannot be had fails before any work
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
-        if self._filler is None:
+        if self._candidates is None:
             loaded = self._load()
             trim = self.head_size and HeadTrim.most_frequent(loaded.by_frequency, self.head_size)
-            self._filler = DraftModelFiller(
+            self._candidates = DraftModelCandidates(
                 TreeLM(loaded.model), ids=loaded.ids, n_proposed=self.n_proposed, trim=trim or None
             )
-        self._filler.begin(prompt_ids, prefill)
+        self._candidates.begin(prompt_ids, prefill)
 
     def start(self, context: Sequence[int]) -> None:
-        self._filler.start(context)
+        self._candidates.start(context)
 
     def expand(self, tokens: list[int], parents: list[int], nodes: Sequence[int]) -> list[Row]:
-        return self._filler.expand(tokens, parents, nodes)
+        return self._candidates.expand(tokens, parents, nodes)
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:
-        self._filler.observe(tree, verdict, scored)
+        self._candidates.observe(tree, verdict, scored)
 
     def unproposable(self, vocab_size: int) -> np.ndarray:
-        return self._filler.unproposable(vocab_size)
+        return self._candidates.unproposable(vocab_size)
 
     def _load(self) -> LoadedDraft:
         return load_draft(self.target, self.draft, self.device, self.dtype)

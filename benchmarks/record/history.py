@@ -1,11 +1,10 @@
 """The versions of a run folder's record, and how a header of an earlier one is read as today's.
 
     1  the first: methods hold the paths of modules as they lay then; `engine`, `files` and `sized_by` came later
-    2  methods hold paths that stay when modules move (goose, baselines, benchmarks.targets); `engine` is always there
+    2  methods hold paths that stay when modules move (goose, baselines, benchmarks.targets), some under new names
+       (MOVED, RENAMED_KEYS); `engine`, the setting `cache`, and the model's `weights_digest` and `shape_digest` are there
 
-Added to version 2 since: the setting `cache`; `weights_digest` and `shape_digest` of the model.
-
-The page for readers: docs/records.md. Lines are alike in both versions (benchmarks/record/turn.py).
+The page for readers: docs/records.md. Lines are alike in all versions (benchmarks/record/turn.py).
 """
 
 from typing import Any
@@ -13,12 +12,12 @@ from typing import Any
 SCHEMA_VERSION = 2
 READABLE = (1, 2)
 
-# Version 1: where a class lay -> the path that stays.
+# A class path of version 1 -> today's.
 MOVED = {
     "baselines.autoregressive.AutoregressiveDrafter": "baselines.AutoregressiveDrafter",
     "baselines.balanced.BalancedDrafter": "baselines.BalancedDrafter",
     "baselines.balanced.MixedBalancedDrafter": "baselines.MixedBalancedDrafter",
-    "baselines.opt_tree.AdjacencyFiller": "baselines.AdjacencyFiller",
+    "baselines.opt_tree.AdjacencyFiller": "baselines.AdjacencyCandidates",
     "baselines.opt_tree.OptTreeDrafter": "baselines.OptTreeDrafter",
     "baselines.pld.PromptLookupDrafter": "baselines.PromptLookupDrafter",
     "baselines.sequoia.SequoiaDrafter": "baselines.SequoiaDrafter",
@@ -26,16 +25,22 @@ MOVED = {
     "baselines.token_recycling.TokenRecyclingDrafter": "baselines.TokenRecyclingDrafter",
     "benchmarks.cost_curve.StepCost": "benchmarks.targets.StepCost",
     "benchmarks.draft.DraftChoice": "benchmarks.targets.DraftChoice",
-    "benchmarks.draft.DraftFiller": "benchmarks.targets.DraftFiller",
+    "benchmarks.draft.DraftFiller": "benchmarks.targets.DraftCandidates",
     "benchmarks.models.ModelSpec": "benchmarks.targets.ModelSpec",
     "benchmarks.verify_cost.VerifyCost": "benchmarks.targets.VerifyCost",
-    "goose.chances.Chances": "goose.Chances",
+    "goose.chances.Chances": "goose.AcceptanceProbabilities",
     "goose.drafter.GooseDrafter": "goose.GooseDrafter",
     "goose.optimal.GooseOptDrafter": "goose.GooseOptDrafter",
     "goose.oracle.OracleDrafter": "goose.OracleDrafter",
     "goose.sources.context.ContextMatcher": "goose.ContextMatcher",
     "goose.sources.evidence.Evidence": "goose.Evidence",
     "goose.sources.transition.AdjacencyTable": "goose.AdjacencyTable",
+}
+
+# Today's class path -> its arguments that had another name in version 1, old -> new.
+RENAMED_KEYS = {
+    "baselines.OptTreeDrafter": {"fill": "candidates"},
+    "baselines.SequoiaDrafter": {"fill": "candidates"},
 }
 
 
@@ -53,7 +58,7 @@ def upgraded(header: dict) -> dict:
     added = {"engine": "eager", "files": {}, "sized_by": {}}
     new = added | header | {"schema_version": SCHEMA_VERSION}
     if "methods" in new:
-        new["methods"] = _with_paths_that_stay(new["methods"])
+        new["methods"] = _with_todays_names(new["methods"])
     return new
 
 
@@ -66,11 +71,14 @@ def as_recorded(model: dict, recorded: dict) -> dict:
     return own if "weights_digest" in recorded else own | {"name": recorded.get("name")}
 
 
-def _with_paths_that_stay(value: Any) -> Any:
+def _with_todays_names(value: Any) -> Any:
     if isinstance(value, list):
-        return [_with_paths_that_stay(one) for one in value]
+        return [_with_todays_names(one) for one in value]
     if isinstance(value, dict):
+        target = MOVED.get(value.get("_target_"), value.get("_target_"))
+        renamed = RENAMED_KEYS.get(target, {})
         return {
-            key: MOVED.get(one, one) if key == "_target_" else _with_paths_that_stay(one) for key, one in value.items()
+            renamed.get(key, key): target if key == "_target_" else _with_todays_names(one)
+            for key, one in value.items()
         }
     return value

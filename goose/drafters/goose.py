@@ -4,7 +4,8 @@ Source: GOOSE, arXiv 2604.02047, section 4 and algorithm 1; constants of its tab
 authors' code differ, the default follows the code and a switch gives the prose. Knows ids and scores only.
 
 Symbols: B node budget (root included) · c confidence in the chain · r share of the budget for the spine ·
-rho share of the branch budget spent on spine nodes, the rest at the root · D depth at which branches stop growing.
+rho share of the branch budget spent on spine nodes, the rest at the root · D depth at which branches stop growing ·
+a_s, a_t acceptance probability of context and of adjacency nodes when their turn comes (goose/drafters/allocation.py).
 """
 
 from collections import deque
@@ -25,13 +26,13 @@ BUDGET_MODES = ("strict", "elastic")
 BYPASSES = ("saturate", "linear", "off")
 ALLOCATIONS = ("harmonic", "linear", "optimal")
 
-# Where p_s and p_t start at every request, as nodes (accepted, tried): Beta(1, 1) and Beta(1, 3), means 1/2 and 1/4.
+# Where a_s and a_t start at every request, as nodes (accepted, tried): Beta(1, 1) and Beta(1, 3), means 1/2 and 1/4.
 # So neither is ever 0 or 1, and a few steps outweigh them.
 PRIOR_NODES = {CONTEXT: (1, 2), ADJACENCY: (1, 4)}
 
 
 class GooseDrafter:
-    """A spine tree each step.
+    """A spine tree each step (section 4, algorithm 1).
 
     context, table: the two sources, GOOSE's own when None; use_context, use_adjacency switch one off.
     budget_mode: strict = never more than B nodes (default: methods are compared at equal B) ·
@@ -39,9 +40,13 @@ class GooseDrafter:
     bypass: saturate (the reference): a confident chain takes the whole budget · linear (the paper's prose): a long,
         agreed match is verified as a chain alone · off: c = 0 always.
     allocation: how spine branches are shared out among the spine nodes: harmonic (the reference) · linear, optimal
-        (proposition 2 and the exact optimum, at this request's own p_s and p_t so far).
+        (proposition 2 and the exact optimum, at this request's own a_s and a_t so far).
     rho: 0 leaves the spine without branches. max_chain: limit of a chain grown by repeated matching.
+    max_depth: D. min_score: least table score of a branch node.
     ema_alpha, ema_initial, spine_tiers: the running spine acceptance that picks r0: tiers for < 0.2, < 0.4, otherwise.
+
+    A branch node's score is the table's, a spine node's 1. Raises ValueError for a value outside its range and for a
+    source that is given and switched off.
     """
 
     def __init__(
@@ -74,11 +79,11 @@ class GooseDrafter:
                 raise ValueError(f"{name} must lie in [0, 1], got {share!r}")
         if len(spine_tiers) != 3 or not max_depth >= 1 or not max_chain >= 1:
             raise ValueError(
-                "spine_tiers holds 3 shares, max_depth and max_chain are >= 1; "
+                "spine_tiers must hold 3 shares, max_depth and max_chain be >= 1; "
                 f"got {list(spine_tiers)}, {max_depth!r} and {max_chain!r}"
             )
         if not (use_context or use_adjacency):
-            raise ValueError("use_context and use_adjacency are both off: nothing is left to draft from")
+            raise ValueError("use_context and use_adjacency are both off: nothing is left to draft from; leave one on")
         if (context is not None and not use_context) or (table is not None and not use_adjacency):
             raise ValueError("a source was given and switched off; leave it out, or leave its use_ switch on")
         self.context = (context or ContextMatcher()) if use_context else None
@@ -105,21 +110,22 @@ class GooseDrafter:
     def draft(self, context: Sequence[int], budget: int) -> DraftTree:
         root, previous = context[-1], context[-2] if len(context) > 1 else None
         spine_tokens: list[int] = []
-        if self.context:
-            self.context.extend(context)
-            spine_tokens = self.context.match(context)
+        matcher = self.context
+        if matcher:
+            matcher.extend(context)
+            spine_tokens = matcher.match(context)
         self._previous = previous
         # No adjacency data at the root: the chain alone, as the reference does: one match, no extension, no EMA.
         self._tree_route = self.table is not None and bool(self.table.successors(previous, root)[0])
         if not self._tree_route:
             return chain(root, spine_tokens, CONTEXT, budget)
         c = 0.0
-        if spine_tokens and self.bypass != "off":
-            c = self.context.confidence(context, spine_tokens)
+        if matcher and spine_tokens and self.bypass != "off":
+            c = matcher.confidence(context, spine_tokens)
             if c > EXTENSION_CONFIDENCE:
-                spine_tokens = self._extended(context, spine_tokens, c)
+                spine_tokens = self._extend_chain(matcher, context, spine_tokens, c)
         total = budget + int(c * max(0, self.max_chain - budget)) if self.budget_mode == "elastic" else budget
-        if self.bypass == "linear" and c == 1.0 and len(spine_tokens) >= self.context.long_match:
+        if matcher and self.bypass == "linear" and c == 1.0 and len(spine_tokens) >= matcher.long_match:
             return chain(root, spine_tokens, CONTEXT, total)
         return self._spine_tree(root, previous, spine_tokens, c, total)
 
@@ -139,20 +145,22 @@ class GooseDrafter:
             root_previous = None if self._tree_route and tree.n_nodes > 1 else self._previous
             self.table.learn_tree(tree, root_previous, scored)
 
-    def _extended(self, context: Sequence[int], spine_tokens: list[int], c: float) -> list[int]:
+    def _extend_chain(
+        self, matcher: ContextMatcher, context: Sequence[int], spine_tokens: list[int], c: float
+    ) -> list[int]:
         """The chain grown by matching again from its own end until int(max_chain c) tokens or no match is left.
 
-        At c = 1 it also ends behind the first further proposal that does not itself earn c = 1.
+        At c = 1 it also ends after the first further proposal that does not itself earn c = 1.
         """
-        longest = self.context.lengths[0]
+        longest = matcher.lengths[0]
         drafted = [*context[-longest:], *spine_tokens]
         n_kept = len(drafted) - len(spine_tokens)
         limit = n_kept + int(self.max_chain * c)
         while len(drafted) < limit:
-            further = self.context.match(drafted)
+            further = matcher.match(drafted)
             if not further:
                 break
-            agreed = c < 1.0 or self.context.confidence(drafted, further) == 1.0
+            agreed = c < 1.0 or matcher.confidence(drafted, further) == 1.0
             drafted += further
             if not agreed:
                 break
@@ -186,14 +194,23 @@ class GooseDrafter:
         if self.allocation == "harmonic":
             return harmonic_allocation(n_branches, n_spine)
         allocate = linear_allocation if self.allocation == "linear" else optimal_allocation
-        p_s, p_t = (float(self._n_accepted[source] / self._n_tried[source]) for source in (CONTEXT, ADJACENCY))
+        a_s, a_t = (float(self._n_accepted[source] / self._n_tried[source]) for source in (CONTEXT, ADJACENCY))
         # The root's share is rho's. Below it, spine nodes 1..s are depths 0..s-1 of a spine of s - 1 nodes.
-        return allocate(n_spine - 1, n_branches, p_s, p_t)
+        return allocate(n_spine - 1, n_branches, a_s, a_t)
 
-    def _branch(self, builder, node: int, previous: int, width: int, skip: list[int], frontier: deque) -> None:
+    def _branch(
+        self,
+        builder: TreeBuilder,
+        node: int,
+        previous: int | None,
+        width: int,
+        skip: list[int],
+        frontier: deque[tuple[int, float]],
+    ) -> None:
         """Up to `width` adjacency successors of `node` as its children, best first, those in `skip` left out."""
         if width <= 0:
             return
+        assert self.table is not None  # a spine tree is drafted only where the table knows the root
         ids, scores = self.table.successors(previous, builder.tokens[node])
         for token, score in zip(ids, scores, strict=True):
             if width == 0 or score < self.min_score:
@@ -202,11 +219,12 @@ class GooseDrafter:
                 continue
             child = builder.add(node, token, ADJACENCY, score)
             width -= 1
-            if builder.depths[child] < self.max_depth:
+            if child is not None and builder.depths[child] < self.max_depth:
                 frontier.append((child, score))
 
-    def _grow(self, builder: TreeBuilder, frontier: deque, total: int) -> None:
+    def _grow(self, builder: TreeBuilder, frontier: deque[tuple[int, float]], total: int) -> None:
         """Breadth-first below the branches: width follows the score a branch was drafted at and narrows with depth."""
+        assert self.table is not None
         remaining = total - builder.n_nodes
         while frontier and remaining > 0:
             node, score = frontier.popleft()
@@ -218,7 +236,7 @@ class GooseDrafter:
                     break
                 child = builder.add(node, token, ADJACENCY, child_score)
                 remaining -= 1
-                if depth + 1 < self.max_depth:
+                if child is not None and depth + 1 < self.max_depth:
                     frontier.append((child, child_score))
 
 
@@ -231,8 +249,8 @@ def spine_share(ema: float, tiers: Sequence[float]) -> float:
 def tried_nodes(tree: DraftTree, path: Sequence[int]) -> np.ndarray:
     """bool[n]: the nodes whose turn came on the walk: their parent was accepted and no sibling before them was.
 
-    p_s and p_t of the propositions are accepted / tried. Accepted / tested, as the tables report it, also counts the
-    siblings behind the accepted one, most of all the branches of every spine node that the walk went past.
+    a_s and a_t are accepted / tried nodes. The tables' accepted / tested also counts the siblings after the accepted
+    one, most of all the branches of every spine node that the walk went past.
     """
     last_tried = np.full(tree.n_nodes, -1)  # per parent
     last_tried[path[:-1]] = path[1:]

@@ -26,12 +26,12 @@ from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.contract import Prefill
 from goose.engine.tree import NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict
+from goose.sources.candidates import CandidateSource
 from goose.sources.evidence import DraftRows, Evidence, source_of
-from goose.sources.filler import Filler
 
 SIZES = ("budget", "cost")
 RATES = ("step", "request")
@@ -56,13 +56,13 @@ class GooseOptDrafter:
     def __init__(
         self,
         evidence: Evidence | None = None,
-        chances: Chances | None = None,
+        chances: AcceptanceProbabilities | None = None,
         *,
         size: str = "budget",
         cost: Callable[[int, int], float] | None = None,
         host_s: float = 0.001,
         rate: str = "step",
-        fill: Filler | None = None,
+        fill: CandidateSource | None = None,
         draft_nodes: int = 16,
         draft_depth: int = 6,
     ):
@@ -77,7 +77,7 @@ class GooseOptDrafter:
                 "host_s must be finite and >= 0, draft_nodes and draft_depth >= 1; "
                 f"got {host_s!r}, {draft_nodes!r} and {draft_depth!r}"
             )
-        self.evidence, self.chances = evidence or Evidence(), chances or Chances()
+        self.evidence, self.chances = evidence or Evidence(), chances or AcceptanceProbabilities()
         self.size, self.cost, self.host_s, self.rate = size, cost, host_s, rate
         self.fill, self.draft_nodes, self.draft_depth = fill, draft_nodes, draft_depth
         self.top_k = max(self.evidence.top_k, fill.top_k if fill else 0)

@@ -1,9 +1,9 @@
-"""The chance of each cell of evidence: P(the target says the token | its parent was accepted, its evidence).
+"""The acceptance probability of each cell of evidence: P(it is the target's token | its parent accepted, its evidence).
 
 Two parts. A prior, learnt beforehand on other prompts than the measured ones and kept as data with its provenance
-(goose/priors): a logistic model whose features are the parts of a cell, so that cells never seen have a chance too. And
-counts of this request (warm: of all so far): tested and accepted nodes a cell, joined with the prior as the mean of a
-Beta distribution
+(goose/priors): a logistic model whose features are the parts of a cell, so that cells never seen have a probability
+too. And counts of this request (warm: of all so far): tested and accepted nodes of each cell, joined with the prior as
+the mean of a Beta distribution
 
     (accepted + strength * prior) / (tested + strength)
 
@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,14 @@ CALIBRATIONS = ("online", "prior", "none")
 EDGES = {"length": LENGTH_EDGES, "share": SHARE_EDGES, "count": COUNT_EDGES, "score": SCORE_EDGES}
 
 
-class Chances:
-    """calibration: online (prior and counts) · prior (no counts) · none (shares and scores at their face value).
+class AcceptanceProbabilities:
+    """Acceptance probabilities of all cells, learnt while the target accepts and rejects.
+
+    calibration: online (prior and counts) · prior (no counts) · none (shares and scores at their face value).
 
     strength: how many tested nodes of a cell weigh as much as its prior. prior_file: None for the one that comes along.
+
+    `of` is float[N_CELLS], a list by cell. Raises ValueError for a value out of range and for a file that is no prior.
     """
 
     def __init__(self, calibration: str = "online", strength: float = 20.0, prior_file: str | None = None):
@@ -52,11 +57,13 @@ class Chances:
         self._start(prior, calibration, strength)
 
     @classmethod
-    def of_prior(cls, prior: np.ndarray, calibration: str = "online", strength: float = 20.0) -> "Chances":
-        """Chances over a prior that is in no file: float[N_CELLS]. Reads none, so that a new one can be learnt."""
-        chances = cls.__new__(cls)
-        chances._start(np.asarray(prior, dtype=np.float64), calibration, strength)
-        return chances
+    def of_prior(
+        cls, prior: np.ndarray, calibration: str = "online", strength: float = 20.0
+    ) -> "AcceptanceProbabilities":
+        """Over a prior that is in no file: float[N_CELLS]. Reads none, so that a new one can be learnt."""
+        probabilities = cls.__new__(cls)
+        probabilities._start(np.asarray(prior, dtype=np.float64), calibration, strength)
+        return probabilities
 
     def _start(self, prior: np.ndarray, calibration: str, strength: float) -> None:
         if calibration not in CALIBRATIONS:
@@ -64,17 +71,17 @@ class Chances:
         if not 0 < strength < float("inf"):
             raise ValueError(f"strength must be finite and above 0, got {strength!r}")
         if prior.shape != (N_CELLS,):
-            raise ValueError(f"a prior has one chance for each of {N_CELLS} cells, got shape {prior.shape}")
+            raise ValueError(f"a prior must hold one probability for each of {N_CELLS} cells, got shape {prior.shape}")
         self.calibration, self.strength = calibration, strength
         self._prior: list[float] = prior.tolist()
         self.reset()
 
     def reset(self) -> None:
-        self.of: list[float] = list(self._prior)  # cell -> chance
+        self.of: list[float] = list(self._prior)  # cell -> probability
         self._counts: dict[int, list[int]] = {}  # cell -> [tested, accepted]
 
     def learn(self, cells: Sequence[int], accepted: Sequence[bool]) -> None:
-        """Tested nodes by their cells, and which of them were accepted."""
+        """Counts tested nodes, given by their cells, and which of them were accepted."""
         if self.calibration != "online":
             return
         for cell, was_accepted in zip(cells, accepted, strict=True):
@@ -85,19 +92,19 @@ class Chances:
 
 
 def features(cells: np.ndarray) -> np.ndarray:
-    """int64[n, F]: what the prior knows of each cell; a column is one feature's value, a whole number.
+    """int64[n, F]: the features of each of n cells, whole numbers that only name a value.
 
-    A match's length is a thermometer, a column an edge, so that long matches, rare in the data, differ from shorter
-    ones by what the data say and no more.
+    The match length is thermometer-encoded (columns per edge: is it at least that long), so that the weights of long
+    matches, which are rare in the data, start from those of shorter ones.
     """
     context, adjacency = np.divmod(cells, N_ADJACENCY)
     matched = context >= FIRST_MATCHED
     length, rest = np.divmod(context - FIRST_MATCHED, N_SHARES * N_COUNTS)
     share, count = np.divmod(rest, N_COUNTS)
-    tier, place = np.divmod(adjacency, TIER)
-    is_deferred = place >= DEFERRED
-    level = np.where(is_deferred, place - DEFERRED, place)
-    coarse = np.where(place == ABSENT, 9, np.digitize(level, (3, 5, 7, 9, 11, 13)) + 10 * is_deferred)
+    tier, in_tier = np.divmod(adjacency, TIER)
+    is_deferred = in_tier >= DEFERRED
+    level = np.where(is_deferred, in_tier - DEFERRED, in_tier)
+    coarse = np.where(in_tier == ABSENT, 9, np.digitize(level, (3, 5, 7, 9, 11, 13)) + 10 * is_deferred)
     row = tier * 20 + coarse
     columns = [
         adjacency,
@@ -112,8 +119,8 @@ def features(cells: np.ndarray) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> dict[str, list]:
-    """The logistic model of greatest likelihood under a quadratic penalty: bias, and value -> weight a feature.
+def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> dict[str, Any]:
+    """The maximum-likelihood logistic model under a quadratic penalty: bias, and for each feature value -> weight.
 
     cells, accepted: every candidate seen at a node that was reached (int64[n], bool[n]).
     """
@@ -146,7 +153,7 @@ def fit_prior(cells: np.ndarray, accepted: np.ndarray, penalty: float = 3.0) -> 
 
 
 def prior_of(model: dict) -> np.ndarray:
-    """float64[N_CELLS]: the chances of `fit_prior`'s model.
+    """float64[N_CELLS]: the probabilities by `fit_prior`'s model.
 
     A draft's row is taken for a trigram's: no prior knows how good a draft is, the counts learn it.
     """
@@ -161,13 +168,13 @@ def prior_of(model: dict) -> np.ndarray:
 
 
 def face_value() -> np.ndarray:
-    """float64[N_CELLS]: the share of a match or the score of a row as it is, of both the greater. Not calibrated."""
+    """float64[N_CELLS]: the share of a match or the score of a row, the greater of both. Not calibrated."""
     context, adjacency = np.divmod(np.arange(N_CELLS), N_ADJACENCY)
     share = (context - FIRST_MATCHED) % (N_SHARES * N_COUNTS) // N_COUNTS
     shares = np.where(context >= FIRST_MATCHED, _middles(SHARE_EDGES)[share], 0.0)
-    place = adjacency % TIER
-    level = np.where(place >= DEFERRED, place - DEFERRED, np.minimum(place, N_LEVELS - 1))
-    scores = np.where(place == ABSENT, 0.0, _middles(SCORE_EDGES)[level])
+    in_tier = adjacency % TIER
+    level = np.where(in_tier >= DEFERRED, in_tier - DEFERRED, np.minimum(in_tier, N_LEVELS - 1))
+    scores = np.where(in_tier == ABSENT, 0.0, _middles(SCORE_EDGES)[level])
     return np.maximum(shares, scores)
 
 
@@ -178,22 +185,22 @@ def _middles(edges: Sequence[float]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def read_prior(file: str) -> np.ndarray:
-    """The chances of a file that scripts/learn_prior.py wrote. Raises ValueError for any other."""
-    way = "write one with scripts/learn_prior.py"
+    """The probabilities of a file that scripts/learn_prior.py wrote. Raises ValueError for any other."""
+    advice = "write one with scripts/learn_prior.py"
     try:
         record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         layout = record["layout"], record["edges"]
     except OSError as error:
-        raise ValueError(f"there is no prior at {file} ({error.strerror}); {way}") from error
+        raise ValueError(f"there is no prior at {file} ({error.strerror}); {advice}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is no prior of goose_opt; {way}") from error
+        raise ValueError(f"{file} is no prior of goose_opt; {advice}") from error
     ours = LAYOUT, {name: list(values) for name, values in EDGES.items()}
     if layout != ours:
         raise ValueError(f"{file}: its evidence is laid out as {layout}, here as {ours}; learn it anew")
     try:
         prior = prior_of(record["model"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is a torn prior of goose_opt; {way}") from error
+        raise ValueError(f"{file} is a damaged prior of goose_opt; {advice}") from error
     if not np.isfinite(prior).all():
-        raise ValueError(f"{file} has weights that are not finite; {way}")
+        raise ValueError(f"{file} has weights that are not finite; {advice}")
     return prior

@@ -1,6 +1,6 @@
 """Context match: what followed the same n-gram earlier in the context (prompt + every emitted token).
 
-A hash index a length maps an n-gram to the positions where its continuation starts. Only occurrences that have a
+One hash index per length maps an n-gram to the positions where its continuation starts. Only occurrences that have a
 following token are indexed, so a query is never its own hit. Knows ids only.
 
 Source: GOOSE, arXiv 2604.02047, section 4.1 (match) and 4.3 (consensus, confidence); prompt lookup (Saxena, 2023).
@@ -40,6 +40,8 @@ class ContextMatcher:
         most_frequent: the most recent of those that continue with the most frequent next token.
     consensus: occurrences (the reference's code): at the winning length at least two occurrences, all continuing with
         the same token · lengths (the paper's prose): at least two lengths match and propose the same token.
+
+    Raises ValueError for an unknown policy or rule and for a length below 1.
     """
 
     def __init__(
@@ -71,10 +73,15 @@ class ContextMatcher:
         self._occurrences: dict[int, dict[tuple[int, ...], Occurrences]] = {n: {} for n in self.lengths}
 
     def extend(self, context: Sequence[int]) -> None:
-        """Indexes what `context` holds beyond what was indexed before; earlier tokens must be unchanged."""
+        """Indexes the tokens of `context` that are new since the last call; earlier tokens must be unchanged.
+
+        Raises ValueError for a context shorter than what was indexed.
+        """
         known = len(self._tokens)
         if len(context) < known:
-            raise ValueError(f"{len(context)} tokens after {known} were indexed: a new text needs reset() first")
+            raise ValueError(
+                f"the context must grow: {known} tokens were indexed, got {len(context)}; call reset() for a new text"
+            )
         self._tokens.extend(context[known:])
         tokens = self._tokens
         for n, occurrences in self._occurrences.items():
@@ -107,7 +114,7 @@ class ContextMatcher:
         return confidence(len(chain), bool(chain) and self.has_consensus(query), self.long_match)
 
     def _hits(self, query: Sequence[int], first_only: bool) -> list[Occurrences]:
-        """The occurrences of the end of `query`, a matching length each, longest first."""
+        """The occurrences of the end of `query`, one for each matching length, longest first."""
         hits = []
         for n in self.lengths:
             # A query shorter than n gives a shorter key, which no n-gram equals.
@@ -125,7 +132,7 @@ class ContextMatcher:
         if self.match_policy == "latest":
             return starts[-1]
         if self.match_policy == "longest_continuation":
-            n_whole = bisect_right(starts, len(self._tokens) - self.max_match)  # those with max_match tokens behind
+            n_whole = bisect_right(starts, len(self._tokens) - self.max_match)  # those that max_match tokens follow
             return starts[n_whole - 1] if n_whole else starts[0]
         return max(occurrences.followers.values())[1]  # the most frequent; of equally frequent ones the most recent
 

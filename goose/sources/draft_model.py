@@ -10,6 +10,7 @@ Dimension letters: n = nodes scored at once, V = rows of the draft's head, K = k
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,27 +19,32 @@ from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, NO_PARENT, ROOT, DraftTree
 from goose.engine.verify import Scored, Verdict, top_k_rows
-from goose.sources.filler import Row
+from goose.sources.candidates import Row
 
-_ROOM = 1024  # rows reserved behind a prompt at first; doubled when they run out
-_ANOTHER = "use a draft of the target's own tokenizer"
+_ROOM = 1024  # K/V rows reserved after a prompt at first; doubled when they run out
+_ADVICE = "use a draft of the target's own tokenizer"
 
 
 @dataclass(frozen=True, eq=False)
 class HeadTrim:
-    """The ids that a draft scores; each request adds its prompt's own. A head of K rows costs K / V of the whole."""
+    """The ids whose rows of the head a draft model scores; each request adds its prompt's own ids.
+
+    A head of K rows costs K / V of the whole.
+    """
 
     ids: np.ndarray  # int64[K], increasing
 
     @staticmethod
     def most_frequent(by_frequency: Sequence[int], n: int) -> "HeadTrim":
-        """The first n of ids that are sorted from the most to the least frequent."""
+        """The first n of ids that are sorted from the most to the least frequent. Raises ValueError for n < 1."""
         if n < 1:
-            raise ValueError(f"a head keeps at least one id, got {n}")
+            raise ValueError(f"a trimmed head keeps at least one id, got n = {n}; raise it, or do not trim the head")
         return HeadTrim(np.sort(np.asarray(by_frequency, dtype=np.int64)[:n]))
 
 
-def shared_ids(draft_size: int, target_size: int, draft_tokenizer=None, target_tokenizer=None) -> np.ndarray:
+def shared_ids(
+    draft_size: int, target_size: int, draft_tokenizer: Any = None, target_tokenizer: Any = None
+) -> np.ndarray:
     """int64[...]: the ids that mean the same to both models, increasing. Raises ValueError when vocabularies differ.
 
     Sizes are rows of the embedding matrices, which may be padded. Added tokens (control tokens of two releases of a
@@ -48,7 +54,7 @@ def shared_ids(draft_size: int, target_size: int, draft_tokenizer=None, target_t
         if draft_size != target_size:
             raise ValueError(
                 f"the draft has {draft_size} ids and the target {target_size}, and without both tokenizers padding "
-                f"cannot be told from another vocabulary; pass both, or {_ANOTHER}"
+                f"cannot be told from another vocabulary; pass both, or {_ADVICE}"
             )
         return np.arange(draft_size)
     draft, target = ({i: text for text, i in t.get_vocab().items()} for t in (draft_tokenizer, target_tokenizer))
@@ -59,20 +65,22 @@ def shared_ids(draft_size: int, target_size: int, draft_tokenizer=None, target_t
             i = wrong[0]
             raise ValueError(
                 f"{len(wrong)} ids mean different tokens to the draft and the target (id {i}: {vocabulary[i]!r} and "
-                f"{other.get(i)!r}); {_ANOTHER}"
+                f"{other.get(i)!r}); {_ADVICE}"
             )
     size = min(draft_size, target_size)
     return np.array(sorted(i for i in draft.keys() - set(differing) if i < size), dtype=np.int64)
 
 
-class DraftModelFiller:
-    """Successors by a draft model's own distribution q (a Filler).
+class DraftModelCandidates:
+    """Successors by a draft model's own distribution q (a CandidateSource, see goose/sources/candidates.py).
 
-    ids: those that may be proposed (see shared_ids); all of the head's rows when left out. Of these, only the rows
-    that the target has, too.
-    n_proposed: successors of a node. trim: the head's rows that are scored, the prompt's own ids besides; all without.
+    lm: the draft model, which shares the target's ids. Its K/V are kept from step to step.
+    ids: those that may be proposed (see shared_ids); all of the head's rows when None. Of these, only the rows that the
+    target has, too.
+    n_proposed: successors of a node. trim: the head's rows that are scored, the prompt's own ids besides; None: all.
 
-    q is normalised over the scored rows.
+    q is normalised over the scored rows. A prompt, or a node, beyond the draft's own last position has no successors.
+    Raises ValueError for n_proposed < 1.
     """
 
     source = DRAFT_MODEL
@@ -82,7 +90,7 @@ class DraftModelFiller:
         self, lm: TreeLM, *, ids: Sequence[int] | None = None, n_proposed: int = 10, trim: HeadTrim | None = None
     ):
         if n_proposed < 1:
-            raise ValueError(f"n_proposed must be >= 1, got {n_proposed}")
+            raise ValueError(f"n_proposed must be >= 1 successors of a node, got {n_proposed}")
         self.lm = lm
         self.n_proposed = self.width = n_proposed
         self._weight = lm.model.get_output_embeddings().weight.detach()  # [V, hidden]
@@ -216,5 +224,5 @@ class DraftModelFiller:
         self._n_rows = len(ids) + reserve
 
     def _readable(self, ids: Iterable[int]) -> list[int]:
-        """Ids the draft has an embedding for: a control token that only the target has is read as id 0."""
+        """Ids that the draft has an embedding for: a control token that only the target has is read as id 0."""
         return [token if token < self.lm.vocab_size else 0 for token in ids]

@@ -138,7 +138,7 @@ class Evidence:
         return Place(state, length, self._before or 0, self._previous, context[-1], int(bool(draft)))
 
     def child(self, place: Place, token: int) -> Place:
-        state, length = self.index.advanced(place.state, place.length, token)
+        state, length = self.index.advance(place.state, place.length, token)
         draft = self._draft[place.draft - 1][0].get(token, 0) if place.draft else 0
         if draft > len(self._draft):  # a node of the draft's last layer, whose row was not made
             draft = 0

@@ -1,6 +1,6 @@
-"""How often each string of a text occurred, and what followed it: a suffix automaton with counts.
+"""An index of a growing text: a suffix automaton with counts. Knows ids only.
 
-Knows ids only. Source: SuffixDecoding, arXiv 2411.04975, section 3, keeps suffix trees to the same end.
+Source: SuffixDecoding, arXiv 2411.04975, section 3, keeps suffix trees to the same end.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class SuffixIndex:
     def append(self, token: int) -> None:
         """One more token of the text. At most `horizon` counts change; the work is constant on ordinary text."""
         links, lengths, counts = self.links, self.lengths, self.counts
-        state = self._reached(self.newest, token)
+        state = self._state_after(self.newest, token)
         # Longer strings than the horizon are not needed: drop them, or a text of one token would update them all.
         while lengths[links[state]] >= self.horizon:
             state = links[state]
@@ -44,7 +44,7 @@ class SuffixIndex:
             state = links[state]
 
     def matches(self, max_match: int) -> Iterator[tuple[int, int]]:
-        """(state, match length) of every suffix of the text, one a state, longest first.
+        """(state, match length) of the suffixes of the text, one per state, longest first.
 
         The shorter lengths that share a state share its continuations and may draft fewer, so they are not listed.
         """
@@ -55,7 +55,7 @@ class SuffixIndex:
                 yield state, min(self.lengths[state], max_match)
             state = shorter
 
-    def advanced(self, state: int, length: int, token: int) -> tuple[int, int]:
+    def advance(self, state: int, length: int, token: int) -> tuple[int, int]:
         """(state, length) of the longest known string that ends `length` tokens of `state` and one more `token`."""
         following = self.following
         while token not in following[state]:
@@ -70,20 +70,20 @@ class SuffixIndex:
                 state = self.links[state]
         return state, length
 
-    def _reached(self, last: int, token: int) -> int:
+    def _state_after(self, last: int, token: int) -> int:
         """The state of the longest string of `last` followed by `token`; made when it is new."""
         known = self.following[last].get(token)
         if known is not None:
-            return self._exactly(last, token, known)
+            return self._split_to(last, token, known)
         state = self._new(self.lengths[last] + 1, {}, self.ROOT, 0)
         while last >= 0 and token not in self.following[last]:
             self.following[last][token] = state
             last = self.links[last]
         if last >= 0:
-            self.links[state] = self._exactly(last, token, self.following[last][token])
+            self.links[state] = self._split_to(last, token, self.following[last][token])
         return state
 
-    def _exactly(self, last: int, token: int, state: int) -> int:
+    def _split_to(self, last: int, token: int, state: int) -> int:
         """The state of exactly the longest string of `last` and `token`: `state`, or its shorter strings split off."""
         length = self.lengths[last] + 1
         if self.lengths[state] == length:

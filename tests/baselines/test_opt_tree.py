@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from baselines.adjacency import AdjacencyCandidates
 from baselines.autoregressive import AutoregressiveDrafter
-from baselines.opt_tree import AdjacencyFiller, OptTreeDrafter, grow
+from baselines.opt_tree import OptTreeDrafter, grow
 from goose.engine.contract import Prefill
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
@@ -19,7 +20,7 @@ from toy import P0, counter, tiny_model
 
 
 class Scripted:
-    """A filler that proposes tokens 0, 1, ... with log q = log_q(path from the root's child down), as a model would."""
+    """A source that proposes tokens 0, 1, ... with log q = log_q(path from the root's child down), as a model would."""
 
     top_k, width, source = 0, 10, DRAFT_MODEL
 
@@ -116,10 +117,10 @@ def test_expanding_the_best_nodes_alone_gives_the_papers_tree(delta, sharpness):
     for seed in range(3):
         log_q = random_q(seed, 11, sharpness)  # as many successors as the tree has nodes: the first layer fills it
         expected, n_layers = by_the_paper(log_q, 11, delta, max_depth=6)
-        fill = Scripted(log_q)
-        assert paths(grow(fill, 7, 12, delta, max_depth=6)) == expected
-        assert len(fill.layers) <= n_layers + (delta == 0.0)
-        assert max(fill.layers) <= 11
+        source = Scripted(log_q)
+        assert paths(grow(source, 7, 12, delta, max_depth=6)) == expected
+        assert len(source.layers) <= n_layers + (delta == 0.0)
+        assert max(source.layers) <= 11
 
 
 def test_a_worked_tree():
@@ -148,10 +149,10 @@ def test_near_deterministic_q_still_fills_the_tree():
 def test_near_deterministic_rows_of_the_table_still_fill_the_tree():
     # In the table's half precision a share of e^-30 is 0.
     scores = torch.softmax(torch.tensor([30.0, *[0.0] * 9]), dim=0).numpy()[None]
-    drafter = OptTreeDrafter(AdjacencyFiller(AdjacencyTable(10, prefill_harvest=False)))
+    drafter = OptTreeDrafter(AdjacencyCandidates(AdjacencyTable(10, prefill_harvest=False)))
     drafter.begin([0], Prefill(0, frozenset(), None))
     for token in range(20):
-        drafter.fill.table.learn([token], [None], np.array([[(token + i) % 20 for i in range(1, 11)]]), scores)
+        drafter.candidates.table.learn([token], [None], np.array([[(token + i) % 20 for i in range(1, 11)]]), scores)
     tree = drafter.draft([3, 5], 60)
     assert tree.n_nodes == 60
     assert tree.depths.max() == 10
@@ -160,10 +161,10 @@ def test_near_deterministic_rows_of_the_table_still_fill_the_tree():
 
 @pytest.mark.parametrize(("delta", "n_layers"), [(0.97, 1), (0.85, 2), (0.75, 3), (0.5, 7), (0.0, 10)])
 def test_another_layer_has_to_earn_more_than_delta(delta, n_layers):
-    # E gains 0.96 (0.9 and the best 58 of the rest), then about 0.81, 0.73, ...: a layer more behind each gain > delta.
-    fill = Scripted(lambda path: np.log([0.9, *[0.1 / 99] * 99]).tolist())
-    grow(fill, 7, 60, delta, max_depth=10)
-    assert len(fill.layers) == n_layers
+    # E gains 0.96 (0.9 and the best 58 of the rest), then about 0.81, 0.73, ...: a layer more after each gain > delta.
+    source = Scripted(lambda path: np.log([0.9, *[0.1 / 99] * 99]).tolist())
+    grow(source, 7, 60, delta, max_depth=10)
+    assert len(source.layers) == n_layers
 
 
 def test_a_tree_that_lacks_candidates_grows_whatever_a_layer_earns():
@@ -174,12 +175,12 @@ def test_a_tree_that_lacks_candidates_grows_whatever_a_layer_earns():
 
 def drafter_knowing(successors: dict, **settings) -> OptTreeDrafter:
     """A drafter whose table holds `successors`: token or (previous, token) -> {successor: score}, best first."""
-    drafter = OptTreeDrafter(AdjacencyFiller(AdjacencyTable(4, prefill_harvest=False)), **settings)
+    drafter = OptTreeDrafter(AdjacencyCandidates(AdjacencyTable(4, prefill_harvest=False)), **settings)
     drafter.begin([0], Prefill(0, frozenset(), None))
     for key, row in successors.items():
         previous, token = key if isinstance(key, tuple) else (None, key)
         ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.fill.table.learn([token], [previous], ids, scores)
+        drafter.candidates.table.learn([token], [previous], ids, scores)
     return drafter
 
 
@@ -232,7 +233,7 @@ def test_cold_forgets_between_requests_and_warm_does_not():
     def trees(drafter, prompt=REPEATING):
         return [shown(tree) for tree in decode(TINY_LM, prompt, drafter, max_new_tokens=30).steps.trees]
 
-    cold, warm = (OptTreeDrafter(AdjacencyFiller(AdjacencyTable(state=state))) for state in ("cold", "warm"))
+    cold, warm = (OptTreeDrafter(AdjacencyCandidates(AdjacencyTable(state=state))) for state in ("cold", "warm"))
     first = trees(cold)
     trees(cold, [9, 8, 7, 9, 8])
     assert trees(cold) == first == trees(warm)

@@ -155,7 +155,7 @@ def replay(model: str, prefill_emits: bool) -> tuple[int, int]:
     [("vicuna-13b-v1.3", 1.617, (44100, 27237)), ("vicuna-33b-v1.3", 1.483, (54332, 36608))],
 )
 def test_recorded_answers_are_replayed_in_the_known_number_of_steps(model, documented, ours):
-    # The documented rates (README of the replays) start from the bare prompt: the first step drafts behind it and emits
+    # The documented rates (README of the replays) start from the bare prompt: the first step drafts after it and emits
     # the first token. Here the prefill emits that token and is no step: 160 tokens and 132 or 128 steps fewer, which
     # makes the rates 1.619 and 1.484.
     emitted, steps = replay(model, prefill_emits=False)

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from baselines.adjacency import AdjacencyCandidates
 from baselines.autoregressive import AutoregressiveDrafter
-from baselines.opt_tree import AdjacencyFiller
 from baselines.sequoia import SequoiaDrafter, Shape, build_shape, choose_size, cost_curve, solve
 from benchmarks.errors import UserError
 from benchmarks.learn.acceptance import calibrate, count
@@ -87,7 +87,7 @@ def test_the_shape_is_a_breadth_first_tree_worth_what_the_program_says(n_nodes, 
         depths.append(depths[parent] + 1)
     assert depths == sorted(depths)
     assert max(depths) < max_levels
-    assert [shape.parents[child] for place in shape.children for child in place] == shape.parents[1:]
+    assert [shape.parents[child] for nodes in shape.children for child in nodes] == shape.parents[1:]
     pairs = list(zip(shape.parents, shape.ranks, strict=True))
     assert len(set(pairs)) == len(pairs)
     assert all(rank == 0 or (parent, rank - 1) in pairs for parent, rank in pairs)
@@ -100,7 +100,7 @@ def test_a_worked_shape():
     # .6 | .36 | .216 | .2 : the fifth node is worth .2 as the root's second child, .1296 as the chain's fourth.
     shape = build_shape(P, 5, 6)
     assert (shape.parents, shape.ranks) == ([-1, 0, 0, 1, 3], [0, 0, 1, 0, 0])
-    assert [list(place) for place in shape.children] == [[1, 2], [3], [], [4], []]
+    assert [list(nodes) for nodes in shape.children] == [[1, 2], [3], [], [4], []]
     assert build_shape(P, 5, 2).parents == [-1, 0, 0, 0]  # two levels and three ranks hold four nodes
     assert build_shape([1.0], 9, 4).parents == [-1, 0, 1, 2]
 
@@ -145,12 +145,12 @@ def test_a_cost_curve_is_straight_between_its_points_and_flat_outside():
 
 def drafter_knowing(successors: dict, p=P, **settings) -> SequoiaDrafter:
     """A drafter whose table holds `successors`: token or (previous, token) -> {successor: score}, best first."""
-    drafter = SequoiaDrafter(p, fill=AdjacencyFiller(AdjacencyTable(4, prefill_harvest=False)), **settings)
+    drafter = SequoiaDrafter(p, candidates=AdjacencyCandidates(AdjacencyTable(4, prefill_harvest=False)), **settings)
     drafter.begin([0], Prefill(0, frozenset(), None))
     for key, row in successors.items():
         previous, token = key if isinstance(key, tuple) else (None, key)
         ids, scores = np.array([list(row)]), np.array([list(row.values())], dtype=np.float32)
-        drafter.fill.table.learn([token], [previous], ids, scores)
+        drafter.candidates.table.learn([token], [previous], ids, scores)
     return drafter
 
 
@@ -247,7 +247,9 @@ def test_cold_forgets_between_requests_and_warm_does_not():
     def trees(drafter, prompt=REPEATING):
         return [shown(tree) for tree in decode(TINY_LM, prompt, drafter, max_new_tokens=30).steps.trees]
 
-    cold, warm = (SequoiaDrafter(P, fill=AdjacencyFiller(AdjacencyTable(state=state))) for state in ("cold", "warm"))
+    cold, warm = (
+        SequoiaDrafter(P, candidates=AdjacencyCandidates(AdjacencyTable(state=state))) for state in ("cold", "warm")
+    )
     first = trees(cold)
     trees(cold, [9, 8, 7, 9, 8])
     assert trees(cold) == first == trees(warm)
@@ -264,8 +266,8 @@ def test_output_equals_plain_decodings(lm, prompt, temperature):
 
 
 def test_calibration_counts_which_rank_is_accepted():
-    # COUNTER's rows put the right token first and, of the rest, the lowest ids behind it.
-    counts = calibrate(counter(), [P0], AdjacencyFiller(AdjacencyTable(4)), max_new_tokens=40)
+    # COUNTER's rows put the right token first and, of the rest, the lowest ids after it.
+    counts = calibrate(counter(), [P0], AdjacencyCandidates(AdjacencyTable(4)), max_new_tokens=40)
     assert counts.n_unknown < counts.n_steps
     assert counts.tested == [counts.n_steps - counts.n_unknown] * 4
     assert counts.accepted == [counts.tested[0], 0, 0, 0]

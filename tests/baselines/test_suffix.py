@@ -28,7 +28,7 @@ def begun(context, **settings) -> SuffixDrafter:
 
 
 def drafted(context, budget=60, **settings) -> list[tuple[int, int, float]]:
-    """(parent, token, score) of every node behind the root."""
+    """(parent, token, score) of every node after the root."""
     return nodes_of(begun(context, **settings).draft(context, budget))
 
 
@@ -41,7 +41,7 @@ def nodes_of(tree) -> list[tuple[int, int, float]]:
 
 
 def test_a_tree_takes_the_most_probable_nodes_and_counts_the_patterns_own_end():
-    # count(1 2) = 4, its own end included: 3 has 2/4, 4 has 1/4; behind 3, 9 and 8 have 1/2 each. First come, first.
+    # count(1 2) = 4, its own end included: 3 has 2/4, 4 has 1/4; after 3, 9 and 8 have 1/2 each. First come, first.
     assert drafted(FORKED, max_spec_factor=1) == [(0, 3, 0.5), (0, 4, 0.25)]
     assert drafted(FORKED, max_spec_factor=2) == [(0, 3, 0.5), (0, 4, 0.25), (1, 9, 0.25), (1, 8, 0.25)]
 
@@ -51,11 +51,11 @@ def test_a_chain_takes_the_most_frequent_token_each_time():
 
 
 def test_a_longer_match_may_draft_more_and_wins_a_tie():
-    assert drafted(RIVALS, max_spec_factor=1) == [(0, 2, 0.5), (1, 7, 0.5)]  # 1.0 against 5/7 of the one node behind 7
+    assert drafted(RIVALS, max_spec_factor=1) == [(0, 2, 0.5), (1, 7, 0.5)]  # 1.0 against 5/7 of the one node after 7
 
 
 def test_a_shorter_match_wins_when_more_of_it_is_expected_to_be_accepted():
-    # Four nodes each: 2 7 1 7 at 1/2 give 2.0; behind 7: 1, 7, 1, 7 at 5/7, 4/7, 4/7 and 3/7 give 2.29.
+    # Four nodes each: 2 7 1 7 at 1/2 give 2.0; after 7: 1, 7, 1, 7 at 5/7, 4/7, 4/7 and 3/7 give 2.29.
     assert drafted(RIVALS, max_spec_factor=0, max_spec_offset=4) == [
         (0, 1, 5 / 7), (1, 7, 4 / 7), (2, 1, 4 / 7), (3, 7, 3 / 7),
     ]  # fmt: skip
@@ -72,12 +72,12 @@ def test_min_score_bounds_the_path_probability():
 
 
 @pytest.mark.parametrize("context", [[5], [1, 2, 3], [1, 1, 2]])
-def test_nothing_is_drafted_behind_a_token_that_is_new(context):
+def test_nothing_is_drafted_after_a_token_that_is_new(context):
     assert drafted(context) == []
 
 
 def test_a_run_of_one_token_is_continued_to_where_the_context_ended():
-    # 7 7 occurs three times, 7 7 7 twice, 7 7 7 7 once: 2/3 + 1/3, against 1/2 behind 7 7 7 and 3/4 behind 7.
+    # 7 7 occurs three times, 7 7 7 twice, 7 7 7 7 once: 2/3 + 1/3, against 1/2 after 7 7 7 and 3/4 after 7.
     assert drafted([7] * 4, max_spec_factor=1) == [(0, 7, 2 / 3), (1, 7, 1 / 3)]
     assert drafted([7] * 4, max_spec_factor=1, shape="chain") == [(0, 7, 2 / 3), (1, 7, 1 / 3)]
 
@@ -86,7 +86,7 @@ def test_every_node_comes_from_the_context_and_none_beyond_the_budget():
     context = [1, 2, 3, 4, 5, 6] * 12
     for shape in SHAPES:
         drafter = begun(context, shape=shape)
-        for budget in (1, 2, 7, 30):  # always enough behind a long match to fill it
+        for budget in (1, 2, 7, 30):  # always enough after a long match to fill it
             tree = drafter.draft(context, budget)
             assert tree.n_nodes == budget
             assert tree.sources.tolist() == [ROOT] + [CONTEXT] * (budget - 1)
@@ -120,9 +120,9 @@ def slow_tree(texts, pattern, max_nodes, min_score, shape):
             heap.clear()
             children = sorted(children, key=lambda child: -child[1])[:1]
         for token, count in children:
-            chance = score * count / slow_count(texts, pattern)
-            if chance >= min_score:
-                heapq.heappush(heap, (-chance, n_arrived, parent, [*pattern, token]))
+            probability = score * count / slow_count(texts, pattern)
+            if probability >= min_score:
+                heapq.heappush(heap, (-probability, n_arrived, parent, [*pattern, token]))
                 n_arrived += 1
         if not heap:
             break

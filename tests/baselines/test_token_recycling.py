@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from baselines.autoregressive import AutoregressiveDrafter
-from baselines.token_recycling import TEMPLATE_FILE, TokenRecyclingDrafter, read_template, trimmed
+from baselines.token_recycling import TEMPLATE_FILE, TokenRecyclingDrafter, read_template, trim_template
 from goose.engine.contract import Prefill
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
@@ -86,7 +86,7 @@ def test_a_table_that_knows_everything_fills_the_whole_template():
 
 def test_rank_order_of_trimming():
     template = read_template()
-    kept = [set(trimmed(template, budget)) for budget in range(1, 83)]
+    kept = [set(trim_template(template, budget)) for budget in range(1, 83)]
     added = [next(iter(after - before)) for before, after in pairwise(kept[:81])]
     assert added[:7] == [(0,), (1,), (0, 0), (2,), (0, 1), (1, 0), (0, 0, 0)]
     assert added[7:15] == [(3,), (0, 2), (1, 1), (2, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0, 0)]

@@ -15,7 +15,7 @@ from benchmarks.learn.corpus import (
 )
 from benchmarks.learn.distill import Recipe, agreement, batch_loss, distil, train
 from benchmarks.models import student as student_module
-from benchmarks.models.drafts import DEFAULTS, DraftChoice, DraftFiller
+from benchmarks.models.drafts import DEFAULTS, DraftCandidates, DraftChoice
 from benchmarks.models.load import LoadedModel, ModelSpec
 from benchmarks.models.student import FOLDER, RECORD, WEIGHTS, load_student, make_student, save_student, sha256_of
 from benchmarks.models.tiny import TINY_EOS, tiny_tokenizer
@@ -242,7 +242,7 @@ def test_a_damaged_student_is_refused(kept):
 def test_an_absent_student_says_make_draft(tmp_path, monkeypatch):
     monkeypatch.setenv("GOOSE_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"draft model of smollm2 is not there .*run `make draft`"):
-        DraftFiller(ModelSpec("smollm2", "embedded"))
+        DraftCandidates(ModelSpec("smollm2", "embedded"))
 
 
 # Names
@@ -257,10 +257,10 @@ def test_every_configured_model_has_a_default_draft():
 def test_settings_that_name_no_draft_are_refused():
     tiny = ModelSpec("tiny", "tiny")
     with pytest.raises(UserError, match=r"no draft is known for model 'mine'; name one by draft.path"):
-        DraftFiller(ModelSpec("mine", "tiny"))
+        DraftCandidates(ModelSpec("mine", "tiny"))
     with pytest.raises(UserError, match="exclude each other"):
         DraftChoice(path="a", hub_id="b")
     with pytest.raises(UserError, match="n_proposed and head_size must be at least 1, got 0"):
-        DraftFiller(tiny, n_proposed=0)
+        DraftCandidates(tiny, n_proposed=0)
     with pytest.raises(UserError, match="no config"):
-        DraftFiller(tiny, DraftChoice(path=str(Path(__file__).parent)))
+        DraftCandidates(tiny, DraftChoice(path=str(Path(__file__).parent)))

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.learn.corpus import PromptText
 from benchmarks.learn.prior import CandidateLog, expected_calibration_error, learn, log_loss, reliability
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from scripts.learn_prior import choose
@@ -13,7 +13,7 @@ from toy import P0, counter, tiny_model
 
 
 def test_every_reached_node_says_at_most_one_candidate_was_right():
-    log = CandidateLog(Chances())
+    log = CandidateLog(AcceptanceProbabilities())
     found = decode(counter(), P0, log, max_new_tokens=90)
     assert len(log.cells) == len(log.said) > 0
     # Each emitted token but the first, and but those of the last step, which no drafter sees, was said at one node.

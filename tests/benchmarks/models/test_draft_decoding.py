@@ -11,14 +11,14 @@ from baselines.autoregressive import AutoregressiveDrafter
 from baselines.opt_tree import OptTreeDrafter
 from baselines.sequoia import SequoiaDrafter
 from benchmarks.errors import UserError
-from benchmarks.models.drafts import DraftChoice, DraftFiller
+from benchmarks.models.drafts import DraftCandidates, DraftChoice
 from benchmarks.models.load import ModelSpec
 from benchmarks.models.tiny import tiny_model as embedded_tiny
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL
 from goose.engine.verify import Sampling
-from goose.sources.draft_model import DraftModelFiller, HeadTrim
+from goose.sources.draft_model import DraftModelCandidates, HeadTrim
 from toy import P0, counter, tiny_model
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]
@@ -49,15 +49,15 @@ def near(seed: int, noise: float) -> torch.nn.Module:
 OTHER, NEAR = seeded(1), near(1, 0.1)
 
 
-def filler(model=OTHER, **settings) -> DraftModelFiller:
-    return DraftModelFiller(TreeLM(model), **settings)
+def draft_candidates(model=OTHER, **settings) -> DraftModelCandidates:
+    return DraftModelCandidates(TreeLM(model), **settings)
 
 
 DRAFTS = {"other": lambda: OTHER, "near": lambda: NEAR, "same": lambda: TARGET}
 MAKERS = {
-    "opt_tree": lambda model: OptTreeDrafter(filler(model)),
-    "opt_tree trimmed": lambda model: OptTreeDrafter(filler(model, trim=HeadTrim(np.arange(40)))),
-    "sequoia": lambda model: SequoiaDrafter([0.6, 0.2, 0.1], fill=filler(model)),
+    "opt_tree": lambda model: OptTreeDrafter(draft_candidates(model)),
+    "opt_tree trimmed": lambda model: OptTreeDrafter(draft_candidates(model, trim=HeadTrim(np.arange(40)))),
+    "sequoia": lambda model: SequoiaDrafter([0.6, 0.2, 0.1], candidates=draft_candidates(model)),
 }
 every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 every_draft = pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS.keys())
@@ -102,7 +102,7 @@ def test_a_request_between_two_equal_ones_changes_nothing(make):
 @pytest.mark.parametrize("budget", [2, 5, 16])
 def test_a_perfect_draft_is_accepted_to_its_last_layer(budget):
     lm = TreeLM(TARGET)
-    generation = decode(lm, PROMPT, OptTreeDrafter(filler(TARGET)), max_new_tokens=60, node_budget=budget)
+    generation = decode(lm, PROMPT, OptTreeDrafter(draft_candidates(TARGET)), max_new_tokens=60, node_budget=budget)
     steps = generation.steps
     for tree, path in zip(steps.trees, steps.paths, strict=True):
         n_greedy = 1  # the draft's first choices that the tree holds in a row
@@ -114,7 +114,7 @@ def test_a_perfect_draft_is_accepted_to_its_last_layer(budget):
 
 
 def test_a_perfect_chain_emits_all_of_its_budget_every_step():
-    drafter = SequoiaDrafter([1.0], fill=filler(TARGET), max_levels=6)
+    drafter = SequoiaDrafter([1.0], candidates=draft_candidates(TARGET), max_levels=6)
     steps = decode(TreeLM(TARGET), PROMPT, drafter, max_new_tokens=60, node_budget=6).steps
     assert [len(path) for path in steps.paths] == [6] * len(steps)
     assert steps.emitted[:-1] == [6] * (len(steps) - 1)
@@ -122,16 +122,16 @@ def test_a_perfect_chain_emits_all_of_its_budget_every_step():
 
 def test_the_draft_scores_every_node_once(monkeypatch):
     """No forward repeats a node of the tree, and only the bonus and the last layer are caught up."""
-    fill = filler(TARGET)
+    source = draft_candidates(TARGET)
     fresh = []
-    extend = fill.lm.extend
+    extend = source.lm.extend
 
     def counted(tree, first, head=None):
         fresh.append(tree.n_nodes - first)
         return extend(tree, first, head)
 
-    monkeypatch.setattr(fill.lm, "extend", counted)
-    drafter = SequoiaDrafter([1.0], fill=fill, max_levels=4)
+    monkeypatch.setattr(source.lm, "extend", counted)
+    drafter = SequoiaDrafter([1.0], candidates=source, max_levels=4)
     decode(TreeLM(TARGET), PROMPT, drafter, max_new_tokens=40, node_budget=4)
     assert fresh[:3] == [1, 1, 1]
     assert set(fresh[3::3]) == {2}  # the unscored last node and the bonus, which is the next root
@@ -176,16 +176,16 @@ TINY = ModelSpec("tiny", "tiny")
 
 
 def test_a_draft_by_name_is_loaded_at_once_and_shared(monkeypatch):
-    one, other = DraftFiller(TINY), DraftFiller(TINY)
+    one, other = DraftCandidates(TINY), DraftCandidates(TINY)
     target = TreeLM(embedded_tiny())
     outputs = []
-    for fill in (one, other):
-        generation = decode(target, [72, 101, 108], OptTreeDrafter(fill), max_new_tokens=20, node_budget=8)
+    for source in (one, other):
+        generation = decode(target, [72, 101, 108], OptTreeDrafter(source), max_new_tokens=20, node_budget=8)
         outputs.append(generation.output_ids)
     plain = decode(target, [72, 101, 108], AutoregressiveDrafter(), max_new_tokens=20).output_ids
     assert outputs == [plain, plain]
-    assert one._filler.lm is not other._filler.lm
-    assert one._filler.lm.model is other._filler.lm.model
+    assert one._candidates.lm is not other._candidates.lm
+    assert one._candidates.lm.model is other._candidates.lm.model
     assert one.unproposable(260).tolist() == [259]
 
 
@@ -195,14 +195,14 @@ def test_a_folder_drafts_when_its_tokenizer_is_the_targets(tmp_path):
     draft = seeded(1, vocab_size=300)  # padded
     draft.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
-    fill = DraftFiller(TINY, DraftChoice(path=str(tmp_path)), head_size=None)
+    source = DraftCandidates(TINY, DraftChoice(path=str(tmp_path)), head_size=None)
     target = TreeLM(embedded_tiny())
-    generation = decode(target, [72, 101, 108], OptTreeDrafter(fill), max_new_tokens=12, node_budget=20)
+    generation = decode(target, [72, 101, 108], OptTreeDrafter(source), max_new_tokens=12, node_budget=20)
     assert (
         generation.output_ids == decode(target, [72, 101, 108], AutoregressiveDrafter(), max_new_tokens=12).output_ids
     )
     assert max(int(tree.tokens.max()) for tree in generation.steps.trees) < 259
-    assert fill.unproposable(300).tolist() == list(range(259, 300))
+    assert source.unproposable(300).tolist() == list(range(259, 300))
 
 
 def test_a_folder_with_another_tokenizer_is_refused(tmp_path):
@@ -216,4 +216,4 @@ def test_a_folder_with_another_tokenizer_is_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"cannot draft for tiny: .* ids mean different tokens .*target's own tokenizer"
     ):
-        DraftFiller(TINY, DraftChoice(path=str(tmp_path)))
+        DraftCandidates(TINY, DraftChoice(path=str(tmp_path)))

@@ -1,5 +1,7 @@
 """Records made before the modules moved (tests/old_records, schema version 1): read, found again, resumed."""
 
+import importlib
+import inspect
 import json
 import shutil
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.metrics import common_turns, mean_acceptance_length
-from benchmarks.record.history import MOVED, SCHEMA_VERSION, upgraded
+from benchmarks.record.history import MOVED, RENAMED_KEYS, SCHEMA_VERSION, upgraded
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
 from benchmarks.run.config_types import misfit
@@ -47,6 +49,37 @@ def test_a_header_of_version_one_is_read_as_todays_and_stays_as_it_is():
     assert new["methods"] == {"a": {"_target_": "goose.GooseOptDrafter", "size": "cost"}}
     assert (new["engine"], new["files"], new["sized_by"]) == ("eager", {}, {})
     assert upgraded(new) is new
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_renamed_keys_are_read_as_todays_under_their_own_class_alone(version):
+    source = {
+        "_target_": "baselines.opt_tree.AdjacencyFiller",
+        "table": {"_target_": "goose.AdjacencyTable", "top_k": 10},
+    }
+    methods = {
+        "opt_tree": {"_target_": "baselines.OptTreeDrafter", "fill": source, "delta": 0.5},
+        "goose_opt": {"_target_": "goose.GooseOptDrafter", "fill": None, "chances": {"_target_": "goose.Chances"}},
+    }
+    new = upgraded({"schema_version": version, "engine": "fused", "methods": methods})
+    assert new["schema_version"] == SCHEMA_VERSION
+    assert new["engine"] == "fused"
+    assert list(new["methods"]["opt_tree"].items()) == [
+        ("_target_", "baselines.OptTreeDrafter"),
+        ("candidates", source | {"_target_": "baselines.AdjacencyCandidates"}),
+        ("delta", 0.5),
+    ]
+    assert new["methods"]["goose_opt"] == {
+        "_target_": "goose.GooseOptDrafter", "fill": None, "chances": {"_target_": "goose.AcceptanceProbabilities"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(RENAMED_KEYS))
+def test_a_renamed_key_is_an_argument_today_and_its_old_name_is_not(path):
+    module, _, name = path.rpartition(".")
+    arguments = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    assert set(RENAMED_KEYS[path].values()) <= set(arguments)
+    assert not set(RENAMED_KEYS[path]) & set(arguments)
 
 
 @pytest.mark.parametrize("path", sorted(set(MOVED.values())))

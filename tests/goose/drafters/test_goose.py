@@ -78,10 +78,10 @@ def test_whole_tree_by_hand():
     assert shown(tree) == [
         "2",
         *["2 3", "2 3 4", "2 3 4 5", "2 3 4 5 9", "2 3 4 5 9 1", "2 3 4 5 9 1 2"],  # spine
-        *["2 20", "2 21"],  # root branches without 3, the spine's first; 22 scores below 0.01, one place stays free
+        *["2 20", "2 21"],  # root branches without 3, the spine's first; 22 scores below 0.01, so one node is left
         "2 3 30",  # 4 is the next spine token
         "2 3 4 40",  # the two spine branches go to the first two nodes
-        "2 20 25",  # the free place: breadth-first growth of the branches
+        "2 20 25",  # the node that was left: breadth-first growth of the branches
     ]
     assert tree.sources.tolist() == [0] + [CONTEXT] * 6 + [ADJACENCY] * 5
 
@@ -159,7 +159,7 @@ def test_a_chain_grows_by_matching_again_from_its_own_end():
     assert spine(drafter_knowing({2: {3: 1.0}}, ContextMatcher((2,), 3)).draft(context, 60)) == [3, 4, 5]  # c <= 0.6
 
 
-def test_an_agreed_chain_ends_behind_the_first_proposal_without_agreement():
+def test_an_agreed_chain_ends_after_the_first_proposal_without_agreement():
     # (1, 2) always gave 3; (2, 3) gave 4 and 5: 4 is kept and nothing follows it.
     matcher = ContextMatcher(lengths=(2,), max_match=1)
     assert spine(drafter_knowing({2: {9: 1.0}}, matcher).draft([1, 2, 3, 4, 1, 2, 3, 5, 1, 2], 60)) == [3, 4]

@@ -8,12 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from goose.drafters.goose_opt import FIRST_STEPS, LEAST, GooseOptDrafter
-from goose.drafters.probabilities import Chances
+from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.contract import Prefill
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.verify import Sampling
-from goose.sources.draft_model import DraftModelFiller
+from goose.sources.draft_model import DraftModelCandidates
 from goose.sources.evidence import N_CELLS
 from toy import tiny_model
 
@@ -51,7 +51,7 @@ def drafter_of(tree: list[tuple[int, float]], **options) -> tuple[GooseOptDrafte
         children.setdefault(paths[parent], []).append((cell, cell))
         paths.append((*paths[parent], cell))
         w.append(w[parent] * chance)
-    drafter = GooseOptDrafter(FixedEvidence(children), Chances.of_prior(prior, "prior"), **options)
+    drafter = GooseOptDrafter(FixedEvidence(children), AcceptanceProbabilities.of_prior(prior, "prior"), **options)
     drafter.begin([0, 0], PREFILL)
     return drafter, w
 
@@ -158,7 +158,7 @@ def mal(drafter) -> tuple[float, int]:
 
 
 def over_a_copy(**options) -> GooseOptDrafter:
-    return GooseOptDrafter(fill=DraftModelFiller(TreeLM(tiny_model())), **options)
+    return GooseOptDrafter(fill=DraftModelCandidates(TreeLM(tiny_model())), **options)
 
 
 def test_a_perfect_draft_is_followed_to_its_depth():

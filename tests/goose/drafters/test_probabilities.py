@@ -1,4 +1,4 @@
-"""Chances: a prior with its provenance, Beta counts on top, and what is refused."""
+"""AcceptanceProbabilities: a prior with its provenance, Beta counts on top, and what is refused."""
 
 import json
 
@@ -9,7 +9,7 @@ from goose.drafters.probabilities import (
     EDGES,
     LAYOUT,
     PRIOR_FILE,
-    Chances,
+    AcceptanceProbabilities,
     face_value,
     features,
     fit_prior,
@@ -32,21 +32,21 @@ HALF = np.full(N_CELLS, 0.5)
 
 
 def test_counts_and_prior_join_as_a_beta_mean():
-    chances = Chances.of_prior(HALF, strength=10.0)
-    chances.learn([7, 7, 8], [True, True, False])
-    assert chances.of[7] == pytest.approx((2 + 10 * 0.5) / (2 + 10))
-    assert chances.of[8] == pytest.approx((0 + 10 * 0.5) / (1 + 10))
-    assert chances.of[9] == 0.5
-    chances.reset()
-    assert chances.of[7] == 0.5
+    probabilities = AcceptanceProbabilities.of_prior(HALF, strength=10.0)
+    probabilities.learn([7, 7, 8], [True, True, False])
+    assert probabilities.of[7] == pytest.approx((2 + 10 * 0.5) / (2 + 10))
+    assert probabilities.of[8] == pytest.approx((0 + 10 * 0.5) / (1 + 10))
+    assert probabilities.of[9] == 0.5
+    probabilities.reset()
+    assert probabilities.of[7] == 0.5
 
 
 @pytest.mark.parametrize("calibration", ["prior", "none"])
 def test_without_counts_nothing_is_learnt(calibration):
-    chances = Chances(calibration)
-    before = list(chances.of)
-    chances.learn([7], [True])
-    assert chances.of == before
+    probabilities = AcceptanceProbabilities(calibration)
+    before = list(probabilities.of)
+    probabilities.learn([7], [True])
+    assert probabilities.of == before
 
 
 def test_face_value_is_the_greater_of_share_and_score():
@@ -90,10 +90,10 @@ def test_the_prior_that_comes_along_says_where_it_is_from():
 def test_a_prior_that_is_given_needs_no_file(monkeypatch):
     """Or no prior could be learnt once the evidence is laid out otherwise than in the file that comes along."""
     monkeypatch.setattr("goose.drafters.probabilities.PRIOR_FILE", PRIOR_FILE.with_name("absent.json"))
-    assert Chances.of_prior(HALF).of[0] == 0.5
+    assert AcceptanceProbabilities.of_prior(HALF).of[0] == 0.5
 
 
-def test_likelier_scores_have_likelier_chances():
+def test_likelier_scores_have_likelier_probabilities():
     prior = read_prior(str(PRIOR_FILE))
     row = prior[TRIGRAM * TIER : TRIGRAM * TIER + 15]
     assert row[0] < 0.05 < 0.5 < row[14]
@@ -105,38 +105,38 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     edges = {name: list(values) for name, values in EDGES.items()}
     file = tmp_path / "prior.json"
     file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, "model": model}))
-    np.testing.assert_allclose(Chances(prior_file=str(file)).of, prior_of(model))
+    np.testing.assert_allclose(AcceptanceProbabilities(prior_file=str(file)).of, prior_of(model))
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"layout": LAYOUT, "edges": {**edges, "count": [2]}, "model": model}))
     with pytest.raises(ValueError, match="learn it anew"):
-        Chances(prior_file=str(other))
+        AcceptanceProbabilities(prior_file=str(other))
     with pytest.raises(ValueError, match="no prior at"):
-        Chances(prior_file=str(tmp_path / "absent.json"))
+        AcceptanceProbabilities(prior_file=str(tmp_path / "absent.json"))
     other.write_text("[1, 2]")
     with pytest.raises(ValueError, match="is no prior"):
-        Chances(prior_file=str(other))
+        AcceptanceProbabilities(prior_file=str(other))
     for i, torn in enumerate([{}, {"model": None}, {"model": {"bias": 0.0}}, {"model": {**model, "weights": [1, 2]}}]):
         file = tmp_path / f"{i}.json"
         file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, **torn}))
-        with pytest.raises(ValueError, match="is a torn prior"):
-            Chances(prior_file=str(file))
+        with pytest.raises(ValueError, match="is a damaged prior"):
+            AcceptanceProbabilities(prior_file=str(file))
     other = tmp_path / "nan.json"
     other.write_text(json.dumps({"layout": LAYOUT, "edges": edges, "model": {**model, "bias": float("nan")}}))
     with pytest.raises(ValueError, match="not finite"):
-        Chances(prior_file=str(other))
+        AcceptanceProbabilities(prior_file=str(other))
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Chances("sometimes"),
-        lambda: Chances(strength=0.0),
-        lambda: Chances(strength=float("nan")),
-        lambda: Chances(strength=float("inf")),
-        lambda: Chances.of_prior(np.zeros(3)),
-        lambda: Chances.of_prior(HALF, "sometimes"),
+        lambda: AcceptanceProbabilities("sometimes"),
+        lambda: AcceptanceProbabilities(strength=0.0),
+        lambda: AcceptanceProbabilities(strength=float("nan")),
+        lambda: AcceptanceProbabilities(strength=float("inf")),
+        lambda: AcceptanceProbabilities.of_prior(np.zeros(3)),
+        lambda: AcceptanceProbabilities.of_prior(HALF, "sometimes"),
     ],
 )
 def test_bad_settings_are_refused(make):
-    with pytest.raises(ValueError, match=r"must be|has one chance"):
+    with pytest.raises(ValueError, match=r"must be|must hold one probability"):
         make()

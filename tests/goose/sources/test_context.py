@@ -92,7 +92,7 @@ def test_reset_forgets_everything(first, second):
 
 
 @given(texts)
-def test_no_proposal_starts_behind_the_end_of_the_text(text):
+def test_no_proposal_starts_after_the_end_of_the_text(text):
     # An occurrence that has no following token, the query itself above all, would propose nothing: [] from a hit.
     for policy in MATCH_POLICIES:
         found = matcher(text, lengths=(1,), match_policy=policy).match(text)
@@ -138,7 +138,7 @@ def test_the_longest_length_with_an_occurrence_wins_over_an_earlier_shorter_matc
 def test_the_newest_token_is_part_of_the_key():
     text = [1, 2, 3, 4, 5, 6, 1, 2]
     assert matcher(text, lengths=(2,)).match(text) == [3, 4, 5, 6, 1, 2]
-    assert matcher(text[:-1], lengths=(2,)).match(text[:-1]) == []  # (6, 1) is new; (5, 6), one behind, is no key
+    assert matcher(text[:-1], lengths=(2,)).match(text[:-1]) == []  # (6, 1) is new; (5, 6), one after, is no key
 
 
 def test_the_query_is_never_its_own_hit():

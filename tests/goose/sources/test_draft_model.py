@@ -13,7 +13,7 @@ from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, Verdict
-from goose.sources.draft_model import DraftModelFiller, HeadTrim, shared_ids
+from goose.sources.draft_model import DraftModelCandidates, HeadTrim, shared_ids
 from toy import tiny_model
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 7, 8, 9, 5, 6, 7]
@@ -50,8 +50,8 @@ def plain_logits(model, ids) -> torch.Tensor:
     return model(input_ids=torch.tensor([list(ids)]), use_cache=False).logits[0]
 
 
-def filler(model=OTHER, **settings) -> DraftModelFiller:
-    return DraftModelFiller(TreeLM(model), **settings)
+def draft_candidates(model=OTHER, **settings) -> DraftModelCandidates:
+    return DraftModelCandidates(TreeLM(model), **settings)
 
 
 def expected_row(model, ids, n: int) -> list[tuple[int, float]]:
@@ -66,28 +66,28 @@ def same(row, expected) -> bool:
 
 
 def test_rows_are_the_drafts_own_distribution_whatever_of_a_layer_is_asked_for():
-    fill = filler(n_proposed=4)
-    fill.begin(PROMPT, NO_PREFILL)
-    fill.start([*PROMPT, 33])
+    source = draft_candidates(n_proposed=4)
+    source.begin(PROMPT, NO_PREFILL)
+    source.start([*PROMPT, 33])
     tokens, parents = [33], [-1]
-    (row,) = fill.expand(tokens, parents, [0])
+    (row,) = source.expand(tokens, parents, [0])
     assert same(row, expected_row(OTHER, [*PROMPT, 33], 4))
     tokens += [1, 2, 3]
     parents += [0, 0, 0]
-    rows = fill.expand(tokens, parents, [1, 3])  # node 2 is never asked about
+    rows = source.expand(tokens, parents, [1, 3])  # node 2 is never asked about
     assert same(rows[0], expected_row(OTHER, [*PROMPT, 33, 1], 4))
     assert same(rows[1], expected_row(OTHER, [*PROMPT, 33, 3], 4))
     tokens += [9, 10]
     parents += [3, 1]
-    rows = fill.expand(tokens, parents, [4, 5])
+    rows = source.expand(tokens, parents, [4, 5])
     assert same(rows[0], expected_row(OTHER, [*PROMPT, 33, 3, 9], 4))
     assert same(rows[1], expected_row(OTHER, [*PROMPT, 33, 1, 10], 4))
 
 
-def observed(fill, tokens, parents, path, bonus=0) -> None:
+def observed(source, tokens, parents, path, bonus=0) -> None:
     tree = DraftTree.from_lists(tokens, parents)
     empty = Scored([0] * tree.n_nodes, np.empty((tree.n_nodes, 0)), np.empty((tree.n_nodes, 0)))
-    fill.observe(tree, Verdict(path, bonus), empty)
+    source.observe(tree, Verdict(path, bonus), empty)
 
 
 @pytest.mark.parametrize(
@@ -96,66 +96,66 @@ def observed(fill, tokens, parents, path, bonus=0) -> None:
     ids=["root", "scored", "unscored", "second scored", "last layer unscored"],
 )
 def test_accepted_nodes_that_the_draft_scored_are_kept_and_the_rest_is_caught_up(path, n_kept):
-    fill = filler(n_proposed=4)
-    fill.begin(PROMPT, NO_PREFILL)
+    source = draft_candidates(n_proposed=4)
+    source.begin(PROMPT, NO_PREFILL)
     context = [*PROMPT, 33]
-    fill.start(context)
-    fill.expand([33], [-1], [0])
+    source.start(context)
+    source.expand([33], [-1], [0])
     tokens, parents = [33, 1, 2, 3], [-1, 0, 0, 0]
-    fill.expand(tokens, parents, [1, 3])
+    source.expand(tokens, parents, [1, 3])
     tokens, parents = [*tokens, 9], [*parents, 3]
-    observed(fill, tokens, parents, path)
-    assert fill.lm.n_committed == len(PROMPT) + n_kept
+    observed(source, tokens, parents, path)
+    assert source.lm.n_committed == len(PROMPT) + n_kept
     context += [*(tokens[node] for node in path[1:]), 44]
-    fill.start(context)
-    (row,) = fill.expand([44], [-1], [0])
+    source.start(context)
+    (row,) = source.expand([44], [-1], [0])
     assert same(row, expected_row(OTHER, context, 4))
-    (row,) = fill.expand([44, 7], [-1, 0], [1])
+    (row,) = source.expand([44, 7], [-1, 0], [1])
     assert same(row, expected_row(OTHER, [*context, 7], 4))
 
 
 def test_the_final_tree_may_number_its_nodes_anew():
-    fill = filler()
-    fill.begin(PROMPT, NO_PREFILL)
-    fill.start([*PROMPT, 33])
-    fill.expand([33], [-1], [0])
-    fill.expand([33, 1, 2, 3], [-1, 0, 0, 0], [1, 2, 3])
-    observed(fill, [33, 3], [-1, 0], [0, 1])  # node 3 while it grew
+    source = draft_candidates()
+    source.begin(PROMPT, NO_PREFILL)
+    source.start([*PROMPT, 33])
+    source.expand([33], [-1], [0])
+    source.expand([33, 1, 2, 3], [-1, 0, 0, 0], [1, 2, 3])
+    observed(source, [33, 3], [-1, 0], [0, 1])  # node 3 while it grew
     context = [*PROMPT, 33, 3, 50]
-    assert fill.lm.n_committed == len(context) - 1
-    fill.start(context)
-    assert same(fill.expand([50], [-1], [0])[0], expected_row(OTHER, context, 10))
+    assert source.lm.n_committed == len(context) - 1
+    source.start(context)
+    assert same(source.expand([50], [-1], [0])[0], expected_row(OTHER, context, 10))
 
 
 def test_steps_that_drafted_nothing_are_caught_up_later():
-    fill = filler()
-    fill.begin(PROMPT, NO_PREFILL)
+    source = draft_candidates()
+    source.begin(PROMPT, NO_PREFILL)
     context = list(PROMPT)
     for token in (33, 34, 35):
         context.append(token)
-        fill.start(context)
-        observed(fill, [token], [-1], [0])
-    assert fill.lm.n_committed == len(PROMPT)
-    assert same(fill.expand([35], [-1], [0])[0], expected_row(OTHER, context, 10))
+        source.start(context)
+        observed(source, [token], [-1], [0])
+    assert source.lm.n_committed == len(PROMPT)
+    assert same(source.expand([35], [-1], [0])[0], expected_row(OTHER, context, 10))
 
 
 def test_rows_that_run_out_are_reserved_anew(monkeypatch):
     monkeypatch.setattr("goose.sources.draft_model._ROOM", 3)
-    fill = filler()
-    fill.begin(PROMPT, NO_PREFILL)
+    source = draft_candidates()
+    source.begin(PROMPT, NO_PREFILL)
     context = [*PROMPT, 33]
     for _ in range(20):
-        fill.start(context)
-        row = fill.expand([context[-1]], [-1], [0])[0]
+        source.start(context)
+        row = source.expand([context[-1]], [-1], [0])[0]
         assert same(row, expected_row(OTHER, context, 10))
         token = row[0][0]
-        fill.expand([context[-1], token], [-1, 0], [1])
-        observed(fill, [context[-1], token], [-1, 0], [0, 1])
+        source.expand([context[-1], token], [-1, 0], [1])
+        observed(source, [context[-1], token], [-1, 0], [0, 1])
         context += [token, 21]
 
 
 def test_the_same_step_asked_twice_gives_the_same_tree_to_the_last_bit():
-    drafter = OptTreeDrafter(filler(NEAR))
+    drafter = OptTreeDrafter(draft_candidates(NEAR))
     trees = []
 
     class Twice:
@@ -177,56 +177,56 @@ def test_the_same_step_asked_twice_gives_the_same_tree_to_the_last_bit():
 
 
 def test_a_trimmed_head_proposes_its_ids_and_the_prompts_own():
-    fill = filler(n_proposed=64, trim=HeadTrim.most_frequent([50, 51, 3, 9, 5], 4))
-    fill.begin(PROMPT, NO_PREFILL)
+    source = draft_candidates(n_proposed=64, trim=HeadTrim.most_frequent([50, 51, 3, 9, 5], 4))
+    source.begin(PROMPT, NO_PREFILL)
     context = [*PROMPT, 33]
-    fill.start(context)
-    (row,) = fill.expand([33], [-1], [0])
+    source.start(context)
+    (row,) = source.expand([33], [-1], [0])
     kept = sorted({50, 51, 3, 9, *PROMPT})
     assert sorted(token for token, _ in row) == kept
     logits = plain_logits(OTHER, context)[-1]
     log_q = dict(zip(kept, logits[kept].log_softmax(-1).tolist(), strict=True))
     assert all(abs(log_q[token] - q) < 1e-4 for token, q in row)
     assert [q for _, q in row] == sorted((q for _, q in row), reverse=True)
-    assert fill.unproposable(66).tolist() == [i for i in range(66) if i not in kept]
-    fill.begin([1, 2], NO_PREFILL)  # another prompt, other ids
-    assert fill.unproposable(64).tolist() == [i for i in range(64) if i not in {50, 51, 3, 9, 1, 2}]
+    assert source.unproposable(66).tolist() == [i for i in range(66) if i not in kept]
+    source.begin([1, 2], NO_PREFILL)  # another prompt, other ids
+    assert source.unproposable(64).tolist() == [i for i in range(64) if i not in {50, 51, 3, 9, 1, 2}]
 
 
 @pytest.mark.parametrize("trim", [None, HeadTrim(np.arange(64))], ids=["whole", "trimmed"])
 def test_ids_that_are_not_shared_are_never_proposed(trim):
     allowed = [*range(10), *range(20, 60)]
-    fill = filler(n_proposed=64, ids=allowed, trim=trim)
-    fill.begin(PROMPT, NO_PREFILL)
-    fill.start([*PROMPT, 33])
-    (row,) = fill.expand([33], [-1], [0])
+    source = draft_candidates(n_proposed=64, ids=allowed, trim=trim)
+    source.begin(PROMPT, NO_PREFILL)
+    source.start([*PROMPT, 33])
+    (row,) = source.expand([33], [-1], [0])
     assert sorted(token for token, _ in row) == allowed
     assert np.exp([q for _, q in row]).sum() == pytest.approx(1.0, abs=1e-5)
-    assert set(fill.unproposable(64)) == set(range(64)) - set(allowed)
+    assert set(source.unproposable(64)) == set(range(64)) - set(allowed)
 
 
 def test_a_token_that_only_the_target_has_is_no_obstacle():
-    fill = filler()
-    fill.begin([*PROMPT, 70], NO_PREFILL)
-    fill.start([*PROMPT, 70, 71])
-    assert len(fill.expand([71], [-1], [0])[0]) == 10
+    source = draft_candidates()
+    source.begin([*PROMPT, 70], NO_PREFILL)
+    source.start([*PROMPT, 70, 71])
+    assert len(source.expand([71], [-1], [0])[0]) == 10
 
 
 def test_a_draft_that_breaks_proposes_nothing():
     broken = copy.deepcopy(OTHER)
     with torch.no_grad():
         broken.lm_head.weight.fill_(torch.nan)
-    fill = filler(broken)
-    fill.begin(PROMPT, NO_PREFILL)
-    fill.start([*PROMPT, 33])
-    assert fill.expand([33], [-1], [0]) == [[]]
+    source = draft_candidates(broken)
+    source.begin(PROMPT, NO_PREFILL)
+    source.start([*PROMPT, 33])
+    assert source.expand([33], [-1], [0]) == [[]]
 
 
 @pytest.mark.parametrize("n_prompt", [5, 20, 24, 25, 26, 30])
 def test_a_draft_with_fewer_positions_than_the_target_falls_silent(n_prompt):
     prompt = (PROMPT * 3)[:n_prompt]
     short = TreeLM(seeded(1, max_positions=25))
-    generation = decode(TreeLM(TARGET), prompt, OptTreeDrafter(DraftModelFiller(short)), max_new_tokens=40)
+    generation = decode(TreeLM(TARGET), prompt, OptTreeDrafter(DraftModelCandidates(short)), max_new_tokens=40)
     plain = decode(TreeLM(TARGET), prompt, AutoregressiveDrafter(), max_new_tokens=40)
     assert generation.output_ids == plain.output_ids
     sizes = [tree.n_nodes for tree in generation.steps.trees]
@@ -237,7 +237,7 @@ def test_a_draft_with_fewer_positions_than_the_target_falls_silent(n_prompt):
 @pytest.mark.parametrize("n_proposed", [0, -1])
 def test_bad_settings_are_refused(n_proposed):
     with pytest.raises(ValueError, match="n_proposed must be >= 1"):
-        filler(n_proposed=n_proposed)
+        draft_candidates(n_proposed=n_proposed)
     with pytest.raises(ValueError, match="keeps at least one id"):
         HeadTrim.most_frequent([1, 2], n_proposed)
 

@@ -122,7 +122,7 @@ def test_in_a_loop_longer_than_the_horizon_the_match_is_certain_at_every_node():
 def test_of_many_occurrences_the_share_and_the_count_are_the_true_ones():
     text = [1, 2, 3] + [1, 2, 4] * 99 + [1, 2]  # (1, 2): 3 once and 4 99 times
     evidence = begun(text[:-1], text[-1])
-    place = evidence.root(text)._replace(state=evidence.index.advanced(evidence.index.advanced(0, 0, 1)[0], 1, 2)[0])
+    place = evidence.root(text)._replace(state=evidence.index.advance(evidence.index.advance(0, 0, 1)[0], 1, 2)[0])
     code = cells(evidence, place._replace(length=2))[3][0] - FIRST_MATCHED
     assert code == 0  # two tokens, a share below 5 %, once
 
