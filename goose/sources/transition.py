@@ -184,7 +184,7 @@ class TrigramTable(AdjacencyTable):
     """A table with a trigram tier on top, whose rows hold levels: a score's is the number of `edges` at or below it.
 
     edges: ascending, at most 127. Warm, it grows by every row learnt under a new trigram, which most are. Below the
-    tiers lie the rows of tokens alone, where know_alone brought them; no reset drops them.
+    tiers lie the single-token rows, where set_single_token_rows brought them; no reset drops them.
     """
 
     trigram = True
@@ -192,19 +192,19 @@ class TrigramTable(AdjacencyTable):
     def __init__(self, edges: Sequence[float], top_k: int = 10, state: str = "cold"):
         self.edges = np.array(edges, dtype=np.float32)
         super().__init__(top_k, state=state)
-        self._alone = Rows(self.top_k, np.int8)  # by token
+        self._single = Rows(self.top_k, np.int8)  # by token
 
     def reset(self) -> None:
         super().reset()
         self._rows = Rows(self.top_k, np.int8)
 
-    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """The rows of the tokens 0 .. n - 1 alone (goose/sources/single_token_rows.py): int64[n, K], float32[n, K]."""
-        self._alone = Rows(self.top_k, np.int8)
-        self._alone.append(*self._leveled(ids, scores))
+    def set_single_token_rows(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """Rows of the tokens 0 .. n - 1 (goose/sources/single_token_rows.py): int64[n, K] ids, float32[n, K] scores."""
+        self._single = Rows(self.top_k, np.int8)
+        self._single.append(*self._leveled(ids, scores))
 
     def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[int]]:
-        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 none: the token alone."""
+        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 single-token row."""
         pair = (previous << _BITS) + token
         row = self._trigrams.get((before_previous << 2 * _BITS) + pair)
         if row is not None:
@@ -215,7 +215,7 @@ class TrigramTable(AdjacencyTable):
         row = self._unigrams.get(token)
         if row is not None:
             return 1, *self._rows.get(row)
-        return 0, *(self._alone.get(token) if token < self._alone.n else _NONE)
+        return 0, *(self._single.get(token) if token < self._single.n else _NONE)
 
     def levels(self, scores: np.ndarray) -> np.ndarray:
         """int64, like scores: the number of `edges` at or below each."""
