@@ -78,6 +78,9 @@ def cell_table(
             conditions += f"\n{method} is told the answer and drafts twice: its MAL is a bound, its time means nothing"
     for method, label in header.get("sized_by", {}).items():
         conditions += f"\ntrees of {method} are sized by the {label}"
+    for entry in header.get("preparation", []):
+        took = f" in {entry['seconds']:.1f} s" if entry.get("seconds") else ""
+        conditions += f"\n{entry['what']} ({', '.join(entry['methods'])}): {entry['how']}{took}, outside every clock"
     return CellTable(blocks, conditions, notices, problems)
 
 

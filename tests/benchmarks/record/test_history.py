@@ -49,6 +49,15 @@ def test_a_header_of_version_one_is_read_as_todays_and_stays_as_it_is():
     assert upgraded(new) is new
 
 
+def test_arguments_of_version_two_have_todays_names_and_those_that_went_are_dropped():
+    evidence = {"_target_": "goose.Evidence", "top_k": 10, "n_alone": 7}
+    cost = {"_target_": "benchmarks.targets.VerifyCost", "file": None, "model": "tiny", "engine": "auto"}
+    methods = {"a": {"_target_": "goose.GooseOptDrafter", "evidence": evidence, "cost": cost}}
+    new = upgraded({"schema_version": 2, "methods": methods})["methods"]["a"]
+    assert new["evidence"] == {"_target_": "goose.Evidence", "top_k": 10, "n_single_token_rows": 7}
+    assert new["cost"] == {"_target_": "benchmarks.targets.VerifyCost", "file": None}
+
+
 @pytest.mark.parametrize("path", sorted(set(MOVED.values())))
 def test_every_path_that_stays_leads_to_a_class(path):
     module, _, name = path.rpartition(".")

@@ -172,7 +172,9 @@ def test_a_perfect_draft_is_followed_to_its_depth():
 def test_a_second_request_is_drafted_like_a_fresh_drafters_first():
     used, lm = GooseOptDrafter(size="budget"), TreeLM(tiny_model())
     decode(lm, [9, 8, 7], used, max_new_tokens=20)
-    again, fresh = (decode(lm, [5, 6, 7, 8], drafter, max_new_tokens=20) for drafter in (used, GooseOptDrafter(size="budget")))
+    again, fresh = (
+        decode(lm, [5, 6, 7, 8], drafter, max_new_tokens=20) for drafter in (used, GooseOptDrafter(size="budget"))
+    )
     assert [tree.tokens.tolist() for tree in again.steps.trees] == [t.tokens.tolist() for t in fresh.steps.trees]
 
 

@@ -10,7 +10,6 @@ from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree, single
 from goose.engine.verify import Scored, Verdict
 from goose.sources.evidence import (
     ABSENT,
-    SINGLE_TOKEN,
     BIGRAM,
     DEFERRED,
     DRAFT,
@@ -25,6 +24,7 @@ from goose.sources.evidence import (
     N_SHARES,
     SCORE_EDGES,
     SHARE_EDGES,
+    SINGLE_TOKEN,
     TIER,
     TRIGRAM,
     UNIGRAM,
