@@ -58,6 +58,7 @@ class StepSeconds(NamedTuple):
 
     seconds: list[float]
     slopes: list[float]  # the least that a further node costs, of all larger sizes
+    least_slope: float
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "StepSeconds":
@@ -68,7 +69,7 @@ class StepSeconds(NamedTuple):
         t = np.minimum.accumulate(t[::-1])[::-1]
         n = np.arange(len(t))
         slopes = [float(((t[i + 1 :] - t[i]) / (n[i + 1 :] - i)).min()) if i + 1 < len(t) else np.inf for i in n]
-        return cls([float(t[0]), *t.tolist()], [0.0, *slopes])
+        return cls([float(t[0]), *t.tolist()], [0.0, *slopes], min(slopes))
 
 
 class GooseOptDrafter:
@@ -118,6 +119,7 @@ class GooseOptDrafter:
             )
         self.evidence, self.chances = evidence or Evidence(), chances or Chances()
         self.size, self.host_s, self.rate = size, host_s, rate
+        self._per_step = rate == "step"
         self.cost = (cost or MeasuredCost()) if size == "cost" else None
         self.fill, self.draft_nodes, self.draft_depth = fill, draft_nodes, draft_depth
         self.line_end = line_end
@@ -168,7 +170,7 @@ class GooseOptDrafter:
             n, seconds = len(grown.tokens), 0.0
         else:
             cost = self._seconds_by_size(len(context) - 1, budget)
-            choice = _SizeChoice(cost, self._first_rate(cost), self.rate == "step")
+            choice = _SizeChoice(cost, self._first_rate(cost), self._per_step)
             grown = self._grow(context, budget, choice)
             n, seconds = choice.n_best, cost.seconds[choice.n_best]
         self._record(context, grown, n, seconds)
@@ -194,6 +196,7 @@ class GooseOptDrafter:
         """The nodes of greatest path probability, one by one; with a choice of size as far as one more may pay."""
         evidence, probabilities = self.evidence, self.chances.of
         tokens, parents, cells, path_probs = [context[-1]], [NO_PARENT], [0], [1.0]
+        # A node's state is made when its children are asked for, which those of small probability never are.
         states = [evidence.root(context, self._draft_rows(context) if self.fill else None)]
         heap: list[tuple[float, int, int, int, int]] = []  # (-w, arrival, parent, token, cell)
         top_scores = [0.0] * (budget - 1)  # w of the best candidates so far, as many as may be drafted: the worst first
@@ -202,6 +205,8 @@ class GooseOptDrafter:
         while True:
             parent_prob = path_probs[node]
             if top_scores and parent_prob > top_scores[0]:
+                if node:
+                    states[node] = evidence.child(states[parents[node]], tokens[node])
                 min_prob = max(top_scores[0], min_path_prob) / parent_prob
                 for token, cell in evidence.candidates(states[node], probabilities, min_prob, node == 0):
                     score = parent_prob * probabilities[cell]
@@ -219,11 +224,11 @@ class GooseOptDrafter:
             parents.append(parent)
             cells.append(cell)
             path_probs.append(-negative)
-            states.append(evidence.child(states[parent], token))
+            states.append(None)
 
     def _first_rate(self, cost: StepSeconds) -> float:
         """Tokens a second that a tree has to beat: a plain step's, or the request's so far."""
-        if self.rate == "step":
+        if self._per_step:
             return 1.0 / cost.seconds[1]
         return (FIRST_STEPS + self._emitted) / (FIRST_STEPS * cost.seconds[1] + self._seconds)
 
@@ -273,16 +278,16 @@ class GooseOptDrafter:
 class _SizeChoice:
     """The size that pays best so far, as nodes are added in order of falling path probability."""
 
-    __slots__ = ("_best_value", "_expected", "_per_step", "_rate", "_seconds", "_slopes", "n_best")
+    __slots__ = ("_best_value", "_expected", "_least_slope", "_per_step", "_rate", "_seconds", "_slopes", "n_best")
 
     def __init__(self, cost: StepSeconds, rate: float, per_step: bool):
-        self._seconds, self._slopes = cost
+        self._seconds, self._slopes, self._least_slope = cost
         self._rate, self._per_step = rate, per_step
         self._expected, self._best_value, self.n_best = 1.0, 1.0 - rate * cost.seconds[1], 1
 
     def least_that_pays(self) -> float:
         """Path probability below which no node can pay, however many there are."""
-        return self._rate * min(self._slopes[1:])
+        return self._rate * self._least_slope
 
     def takes(self, n: int, path_prob: float) -> bool:
         """Adds a node to n others; False, without it, when neither it nor any after it can pay."""
