@@ -181,6 +181,7 @@ class SequoiaDrafter:
         self.acceptance = p[: self.candidates.width]
         self.max_levels, self.layer_cost = max_levels, layer_cost
         self.cost = cost_curve(cost) if isinstance(cost, Mapping) else cost
+        self.sized_by: str | None = getattr(cost, "label", None)
         solve(self.acceptance, 1, max_levels)  # refuses bad settings before any work
         self._shapes: dict[int, Shape] = {}
 

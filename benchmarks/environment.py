@@ -4,13 +4,14 @@ It names hardware and versions only: no host name, no user, no paths. It does no
 """
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+
+from goose.engine.machine import cpu_model, n_cores
 
 # What changes a time. Left out on purpose: `time`; `platform`, whose kernel patch level differs between equal nodes;
 # the git commit and the project version, because comparing two versions of the code is a use, not a mistake.
@@ -29,8 +30,8 @@ def describe(device: str | torch.device | None = None) -> dict:
         "device": torch.cuda.get_device_name(device) if on_cuda else device.type,
         "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_cuda else None,
         "cuda": torch.version.cuda or torch.version.hip,  # what torch was built for; None in a CPU build
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu": cpu_model(),
+        "cores": n_cores(),
         "threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -68,15 +69,6 @@ def _output(*command: str, cwd: Path | None = None) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip().partition("\n")[0]
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _version(distribution: str) -> str | None:

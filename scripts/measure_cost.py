@@ -1,7 +1,7 @@
 """Measures a verify-cost curve into results/cost: python scripts/measure_cost.py model=smollm2 [KEY=VALUE ...].
 
-weights=random times a model's shape without its checkpoint. bandwidth=BYTES_PER_S flops=FLOP_PER_S device=NAME computes
-the roofline of a device that is not here instead. Lists as [1,16,64].
+model.path=FOLDER measures a local checkpoint, weights=random a model's shape without one. bandwidth=BYTES_PER_S
+flops=FLOP_PER_S device=NAME computes the roofline of a device that is not here instead. Lists as [1,16,64].
 """
 
 import sys
@@ -41,11 +41,15 @@ class Keys:
 
 
 def main() -> None:
+    # As run.py takes them: model=NAME model.path=FOLDER, any field of the model's file.
+    of_model = [text.removeprefix("model.") for text in sys.argv[1:] if text.startswith("model.")]
+    own = [text for text in sys.argv[1:] if not text.startswith("model.")]
     try:
-        keys = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Keys), OmegaConf.from_dotlist(sys.argv[1:])))
+        keys = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Keys), OmegaConf.from_dotlist(own)))
+        changes = OmegaConf.to_container(OmegaConf.from_dotlist(of_model))
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(f"{first_line(error)}; the keys are {', '.join(f.name for f in fields(Keys))}") from error
-    spec = model_spec(keys.model, weights=keys.weights, path=keys.path)
+    spec = model_spec(keys.model, **{"weights": keys.weights, "path": keys.path, **changes})
     curve = roofline(keys, spec) if keys.bandwidth or keys.flops else measured(keys, spec)
     file = curve.save(keys.out)
     table = cost_table(curve)

@@ -50,19 +50,19 @@ DRAFTERS = {
     "suffix tree": SuffixDrafter,
     "suffix chain": lambda: SuffixDrafter("chain"),
     "suffix warm": lambda: SuffixDrafter(state="warm"),
-    "goose opt": GooseOptDrafter,
+    "goose opt": lambda: GooseOptDrafter(size="budget"),
     "goose opt by cost": lambda: GooseOptDrafter(size="cost", cost=steep),
     "goose opt by cost, a request's rate": lambda: GooseOptDrafter(size="cost", cost=steep, rate="request"),
-    "goose opt at face value": lambda: GooseOptDrafter(chances=AcceptanceProbabilities("none")),
-    "goose opt, sources apart": lambda: GooseOptDrafter(Evidence(joint=False, all_lengths=False)),
-    "goose opt warm": lambda: GooseOptDrafter(Evidence(state="warm")),
+    "goose opt at face value": lambda: GooseOptDrafter(chances=AcceptanceProbabilities("none"), size="budget"),
+    "goose opt, sources apart": lambda: GooseOptDrafter(Evidence(joint=False, all_lengths=False), size="budget"),
+    "goose opt warm": lambda: GooseOptDrafter(Evidence(state="warm"), size="budget"),
 }
 # Over a draft model: of TINY, of which it is a perfect copy, and of COUNTER, of which it knows nothing.
 DRAFT = tiny_model()
 OVER_A_DRAFT = {
     "opt tree draft": lambda: OptTreeDrafter(DraftModelCandidates(TreeLM(DRAFT))),
     "sequoia draft": lambda: SequoiaDrafter([0.6, 0.2, 0.1], candidates=DraftModelCandidates(TreeLM(DRAFT))),
-    "goose opt draft": lambda: GooseOptDrafter(fill=DraftModelCandidates(TreeLM(DRAFT))),
+    "goose opt draft": lambda: GooseOptDrafter(fill=DraftModelCandidates(TreeLM(DRAFT)), size="budget"),
 }
 WARM = {"goose warm", "suffix warm", "goose opt warm"}
 

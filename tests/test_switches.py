@@ -20,7 +20,7 @@ from goose.drafters.goose_opt import GooseOptDrafter
 from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.sources.context import ContextMatcher
 from goose.sources.evidence import Evidence
-from goose.sources.single_token_rows import rows_alone
+from goose.sources.single_token_rows import make_rows
 from goose.sources.transition import AdjacencyTable
 from toy import StubLM
 
@@ -58,14 +58,19 @@ def sequoia_sized(size: str) -> SequoiaDrafter:
 
 
 def opt_evidence(**settings) -> GooseOptDrafter:
-    drafter = GooseOptDrafter(Evidence(**settings))
-    if drafter.n_alone:
-        drafter.know_alone(*rows_alone(markov(), [1], drafter.n_alone, 10))
+    drafter = GooseOptDrafter(Evidence(**settings), size="budget")
+    if drafter.n_single_token_rows:
+        rows = make_rows(markov(), [1], drafter.n_single_token_rows, 10)
+        drafter.set_single_token_rows(rows.ids, rows.scores)
     return drafter
 
 
 def opt_chances(**settings) -> GooseOptDrafter:
-    return GooseOptDrafter(chances=AcceptanceProbabilities(**settings))
+    return GooseOptDrafter(chances=AcceptanceProbabilities(**settings), size="budget")
+
+
+def opt_of_budget(**settings) -> GooseOptDrafter:
+    return GooseOptDrafter(size="budget", **settings)
 
 
 def opt_sized(size: str) -> GooseOptDrafter:
@@ -150,8 +155,8 @@ SWITCHES = [
     (SuffixDrafter, SuffixDrafter, "max_spec_offset", 0.0, 9.0, {"max_match": 2}),
     (SuffixDrafter, SuffixDrafter, "min_score", 0.1, 0.9, {}),
     (SuffixDrafter, SuffixDrafter, "state", "cold", "warm", {}),
-    (GooseOptDrafter, GooseOptDrafter, "evidence", Evidence, lambda: Evidence(2), {}),
-    (GooseOptDrafter, GooseOptDrafter, "chances", AcceptanceProbabilities, lambda: AcceptanceProbabilities("none"), {}),
+    (GooseOptDrafter, opt_of_budget, "evidence", Evidence, lambda: Evidence(2), {}),
+    (GooseOptDrafter, opt_of_budget, "chances", AcceptanceProbabilities, lambda: AcceptanceProbabilities("none"), {}),
     (GooseOptDrafter, opt_sized, "size", "budget", "cost", {}),
     (GooseOptDrafter, opt_by_cost, "cost", lambda: steep, lambda: lambda n, _: 1 + n / 1000, {}),
     (GooseOptDrafter, opt_by_cost, "host_s", 0.0, 9.0, {}),
@@ -159,7 +164,7 @@ SWITCHES = [
     (Evidence, opt_evidence, "top_k", 10, 2, {}),
     (Evidence, opt_evidence, "state", "cold", "warm", {}),
     (Evidence, opt_evidence, "n_harvested", None, 2, {}),
-    (Evidence, opt_evidence, "n_alone", 0, 12, {}),
+    (Evidence, opt_evidence, "n_single_token_rows", 0, 12, {}),
     (Evidence, opt_evidence, "all_lengths", True, False, {}),
     (Evidence, opt_evidence, "joint", True, False, {}),
     (AcceptanceProbabilities, opt_chances, "calibration", "online", "prior", {}),
@@ -177,6 +182,7 @@ ELSEWHERE = {
     (GooseOptDrafter, "fill"),  # a draft model: test_optimal.py
     (GooseOptDrafter, "draft_nodes"),
     (GooseOptDrafter, "draft_depth"),
+    (GooseOptDrafter, "line_end"),  # asks the model itself: test_single_token_rows.py
 }
 
 

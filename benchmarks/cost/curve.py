@@ -1,4 +1,4 @@
-"""The verify-cost curve t(n, L): seconds of one target forward of n nodes behind L committed tokens, as a file.
+"""The verification-cost curve t(n, L): seconds of one target forward of n nodes after a context of L tokens, as a file.
 
 Made by benchmarks/cost/measure.py; read by Sequoia's size and by the tables that are projected onto a curve
 (metrics.projected_speed_up). Knows no model, no drafter and no clock.
@@ -10,18 +10,18 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cost.machine import Machine
 from benchmarks.errors import UserError, first_line
+from goose.engine.cost import on_line
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)  # 1: no model_shape
 FOLDER = Path("results/cost")
 TREE, CHAIN = "tree", "chain"  # what was scored: a bushy tree, or one path
 
@@ -64,11 +64,12 @@ class CostCurve:
     date: str
     points: tuple[Point, ...]
     machine: Machine | None = None  # limits measured beside it
+    model_shape: str | None = None  # goose.engine.identity.shape_digest; None in files of schema 1
 
     def __post_init__(self) -> None:
         bad = next((p for p in self.points if isinstance(p.seconds, bool) or not 0 < p.seconds < float("inf")), None)
         if bad is not None:
-            raise ValueError(f"{bad.n_nodes} nodes behind {bad.context} tokens take {bad.seconds!r} seconds")
+            raise ValueError(f"{bad.n_nodes} nodes after {bad.context} tokens take {bad.seconds!r} seconds")
         for shape in {point.shape for point in self.points} | {TREE}:
             own = [point for point in self.points if point.shape == shape]
             places = {(point.context, point.n_nodes) for point in own}
@@ -93,7 +94,7 @@ class CostCurve:
         of trees where only trees were measured.
         """
         lengths, sizes, table = self._grids[CHAIN if is_chain and CHAIN in self._grids else TREE]
-        return _on_line(context, lengths, [_on_line(n_nodes, sizes, row) for row in table])
+        return on_line(context, lengths, [on_line(n_nodes, sizes, row) for row in table])
 
     @cached_property
     def _grids(self) -> dict[str, tuple[list[int], list[int], list[list[float]]]]:
@@ -132,13 +133,6 @@ class CostCurve:
         return file
 
 
-def _on_line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    if x <= xs[-1] or len(xs) == 1:
-        return float(np.interp(x, xs, ys))
-    slope = (ys[-1] - ys[-2]) / (xs[-1] - xs[-2])
-    return ys[-1] + max(0.0, slope) * (x - xs[-1])
-
-
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
@@ -153,14 +147,14 @@ def load_curve(file: str | Path) -> CostCurve:
     except ValueError as error:
         raise UserError(f"{file} is no cost curve ({first_line(error)}); {way}") from error
     schema = record.pop("schema", None) if isinstance(record, dict) else None
-    if schema != SCHEMA:
+    if schema not in READABLE:
         raise UserError(f"{file} is no cost curve of schema {SCHEMA} (its schema is {schema!r}); {way}")
     try:
         points = tuple(Point(**point) for point in record.pop("points"))
         machine = Machine(**record["machine"]) if record.get("machine") else None
         return CostCurve(**{**record, "points": points, "machine": machine})
     except (TypeError, KeyError, ValueError) as error:
-        raise UserError(f"{file} is a torn or foreign cost curve ({first_line(error)}); {way}") from error
+        raise UserError(f"{file} is an incomplete or foreign cost curve ({first_line(error)}); {way}") from error
 
 
 def curve_of(config: Mapping[str, Any]) -> CostCurve | None:

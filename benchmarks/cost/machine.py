@@ -10,6 +10,8 @@ from time import perf_counter
 
 import torch
 
+from goose.engine.machine import synchronize
+
 # Large enough that no cache holds a buffer, small enough to leave room for the model that was measured.
 BUFFER_BYTES = 512 * 2**20
 MATRIX_SIZE = {"cpu": 2048, "cuda": 8192}
@@ -66,9 +68,3 @@ def _best_s(work: Callable[[], object], device: torch.device, repeats: int) -> f
         synchronize(device)
         seconds.append(perf_counter() - start)
     return min(seconds)
-
-
-def synchronize(device: torch.device) -> None:
-    """Waits for the device's queue; a CPU has none."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

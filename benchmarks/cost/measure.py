@@ -9,18 +9,17 @@ Dimension letters: n = nodes of a forward, root included, L = committed tokens b
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from random import Random
-from time import perf_counter
 
 import numpy as np
 import torch
 
 from benchmarks.cost.curve import CHAIN, TREE, CostCurve, Point
-from benchmarks.cost.machine import synchronize
 from benchmarks.environment import describe
 from benchmarks.errors import UserError
 from benchmarks.models.shapes import attention_work, config_of, forward_work, matrix_work
-from goose.engine.tree import CONTEXT, DraftTree, TreeBuilder, chain
-from goose.engine.verify import Sampling, fetch
+from goose.engine.identity import shape_digest
+from goose.engine.timing import bushy_tree, fresh, timed_forward
+from goose.engine.tree import CONTEXT, DraftTree, chain
 
 NODE_COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 CONTEXT_LENGTHS = (128, 512, 1536)
@@ -67,6 +66,7 @@ def measure(
     return CostCurve(
         "measured", model, weights, environment["device"], _name(lm.dtype), lm.engine, lm.attention,
         {key: environment[key] for key in VERSIONS}, environment["time"][:10], tuple(points),
+        model_shape=shape_digest(config),
     )  # fmt: skip
 
 
@@ -75,44 +75,20 @@ def _times(lm, trees: dict[tuple[str, int], DraftTree], repeats: int, top_k: int
     times: dict[tuple[str, int], list] = {key: [] for key in trees}
     keys, rng = list(trees), Random(0)
     for repeat in range(-WARM_UP_ROUNDS, repeats):
-        # In an order drawn anew: behind the largest sizes the next few forwards are slow, and in one fixed circle those
-        # were always 1, 2 and 3 nodes.
+        # In an order drawn anew: after the largest sizes the next few forwards are slow, and a fixed order would always
+        # penalise n = 1, 2, 3.
         for key in rng.sample(keys, len(keys)):
             # A step follows one of about its size.
-            lm.score(_fresh(trees[key]))
-            tree = _fresh(trees[key])
-            synchronize(lm.device)
-            start = perf_counter()
-            logits = lm.score(tree)
-            launched = perf_counter()
-            fetch(logits, lm.n_committed + 1 + tree.depths, Sampling(), top_k)
-            synchronize(lm.device)
+            lm.score(fresh(trees[key]))
+            seconds = timed_forward(lm, trees[key], top_k)
             if repeat >= 0:
-                times[key].append((launched - start, perf_counter() - start))
+                times[key].append(seconds)
     return times
-
-
-def _fresh(tree: DraftTree) -> DraftTree:
-    """The tree without its derived depths and mask: a step's are new, so deriving them is part of its cost."""
-    return DraftTree(tree.tokens, tree.parents, tree.sources, tree.scores)
 
 
 def _tree(shape: str, n_nodes: int, vocab_size: int) -> DraftTree:
     tokens = [i % vocab_size for i in range(n_nodes)]
     return chain(0, tokens[1:], CONTEXT, n_nodes) if shape == CHAIN else bushy_tree(n_nodes, tokens)
-
-
-def bushy_tree(n_nodes: int, tokens: Sequence[int]) -> DraftTree:
-    """GOOSE's outline: half of the drafted nodes are a spine, the others hang on root and spine in turn.
-
-    tokens: one a node, the root's first; siblings must be distinct.
-    """
-    builder = TreeBuilder(tokens[0], n_nodes)
-    n_spine = n_nodes // 2
-    spine = [0, *builder.add_chain(0, tokens[1 : 1 + n_spine], CONTEXT)]
-    for i, token in enumerate(tokens[1 + n_spine :]):
-        builder.add(spine[i % len(spine)], token, CONTEXT)
-    return builder.build()
 
 
 def roofline(
@@ -142,7 +118,10 @@ def roofline(
             work = forward_work(config, n, length, b)
             points.append(Point(TREE, length, n, t, t, t, None, work.n_bytes, work.n_flops))
     today = datetime.now(UTC).date().isoformat()
-    return CostCurve("roofline", model, "none", device, _name(dtype), "none", "none", {}, today, tuple(points))
+    return CostCurve(
+        "roofline", model, "none", device, _name(dtype), "none", "none", {}, today, tuple(points),
+        model_shape=shape_digest(config),
+    )  # fmt: skip
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -1,79 +1,108 @@
-"""The verify-cost curve that sizes a drafter's trees: a named one, or the one measured of this run's own settings.
+"""The verification cost that sizes a drafter's trees: a named curve, or the one of the model and machine of the run.
 
-Knows curves and the machine, no trees. What a curve is: benchmarks/cost/curve.py.
+Knows curves and the machine, no trees. What a curve is: benchmarks/cost/curve.py; the quick one: goose/engine/cost.py.
 """
 
 from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from rich.progress import Progress
 
 from benchmarks.cost.curve import FOLDER, CostCurve, load_curve
-from benchmarks.environment import describe
 from benchmarks.errors import UserError
-from benchmarks.models.load import DTYPES, resolve_device
+from benchmarks.models.load import spec_named
+from benchmarks.models.shapes import config_of
+from goose.engine.cost import QuickCurve, conditions_of, quick_curve
+from goose.engine.identity import shape_digest
 
-MACHINE = ("cpu", "cores", "threads")  # of a curve's versions: what times on a CPU depend on
+UNSTEADY = 0.05  # standard error of a quick curve's least certain time, as a share, that is worth a word
+MACHINE = ("cpu", "cores", "threads", "torch")  # of a curve's versions: what times on a CPU depend on
 
 
 class VerifyCost:
-    """Seconds of a forward of n nodes behind L tokens, for a drafter that weighs cost: cost(n, L).
+    """Seconds of a forward of n nodes after L committed tokens, for a drafter that weighs cost: cost(n, L).
 
-    file: a curve's file; None: the measured one in results/cost of this model, device, dtype, engine and attention (the
-    run's settings, `auto` as they resolve it), one of this very machine before others. Raises UserError where there is
-    none.
+    file: a curve's file, of whatever model and machine trees shall be sized for. None: the full curve in results/cost
+    of the very model shape and machine that `prepare` is given; where there is none, the quick one, from the user's
+    cache folder or measured there and then. Raises UserError for a file that is no curve.
     """
 
-    def __init__(
-        self,
-        file: str | None,
-        *,
-        model: str,
-        device: str,
-        dtype: str,
-        cpu_dtype: str,  # what dtype auto means on a CPU, and on a GPU
-        gpu_dtype: str,
-        engine: str,
-        attention: str,
-    ):
-        self.dtypes = {"cpu": cpu_dtype, "gpu": gpu_dtype}
-        unknown = [name for name in (*self.dtypes.values(), dtype) if name not in ("auto", *DTYPES)]
-        if unknown:
-            raise UserError(f"dtype is {unknown[0]!r}; choose {', '.join(DTYPES)}")
-        self.curve, self.remark = (
-            (load_curve(file), "") if file else self._measured(model, device, dtype, engine, attention)
-        )
+    def __init__(self, file: str | None = None):
+        self.file = file
+        self.curve: CostCurve | QuickCurve | None = load_curve(file) if file else None
+
+    def prepare(self, lm) -> None:
+        """Finds or measures the curve of a TreeLM; one that was named stays."""
+        if self.file:
+            return
+        self.curve = full_curve_of(lm)
+        if self.curve is not None:
+            return
+        with Progress(transient=True) as progress:
+            task = progress.add_task("verification cost, once for this model shape and machine", total=1.0)
+            self.curve = quick_curve(lm, lambda share: progress.update(task, completed=share))
+
+    def origin(self, lm) -> dict[str, Any]:
+        """For the record: how the curve of a TreeLM was come by, once prepared, and the seconds that it took."""
+        if isinstance(self.curve, QuickCurve):
+            return _origin(self.curve)
+        if not self.file:
+            return {"how": f"the full curve {FOLDER / self.curve.file_name}"}
+        own = _shape_of(self.curve) == shape_digest(lm.model.config)
+        of = "this model's shape" if own else f"another model's shape, {self.curve.model} on {self.curve.device}"
+        return {"how": f"read from {self.file}, which is of {of}"}
 
     @property
-    def label(self) -> str:
-        return f"{self.curve.label}, {self.curve.date}, points {self.curve.digest}{self.remark}"
+    def label(self) -> str | None:
+        """What sized the trees, its digest included; None before it is known."""
+        if isinstance(self.curve, CostCurve):
+            return f"{self.curve.label}, {self.curve.date}, points {self.curve.digest}"
+        return self.curve and self.curve.label
 
     def __call__(self, n_nodes: int, context: int) -> float:
-        return self.curve.seconds(n_nodes, context)
+        if self.curve is None:
+            raise RuntimeError("the verification cost is not known yet; call prepare(lm) with the run's TreeLM first")
+        return (
+            self.curve(n_nodes, context) if isinstance(self.curve, QuickCurve) else self.curve.seconds(n_nodes, context)
+        )
 
-    def _measured(self, model: str, device: str, dtype: str, engine: str, attention: str) -> tuple[CostCurve, str]:
-        """The curve, and a remark when it is another machine's."""
-        at = resolve_device(device)
-        here = describe(at)
-        by_itself = "eager" if attention != "grouped" else "fused" if at == "cpu" else "graph"
-        wanted = {
-            "model": model,
-            "device": here["device"],
-            "dtype": self.dtypes["cpu" if at == "cpu" else "gpu"] if dtype == "auto" else dtype,
-            "engine": by_itself if engine == "auto" else engine,
-            "attention": attention,
-        }
-        found = []
-        for file in sorted(FOLDER.glob("*.json")):
-            with suppress(UserError):  # no curve, or one of another version: somebody else's business
-                curve = load_curve(file)
-                if curve.kind == "measured" and all(getattr(curve, key) == value for key, value in wanted.items()):
-                    found.append((at != "cpu" or all(curve.versions.get(key) == here[key] for key in MACHINE), curve))
-        if not found:
-            raise UserError(
-                f"no verify-cost curve of {', '.join(f'{k} {v}' for k, v in wanted.items())} in {FOLDER}; measure it "
-                f"once with `python scripts/measure_cost.py model={model}` (minutes), or name one with cost_curve=FILE"
+
+def _origin(curve: QuickCurve) -> dict[str, Any]:
+    how = "measured now" if curve.is_new else "from the cache"
+    if curve.not_kept:
+        how += f", not kept ({curve.not_kept})"
+    if curve.error > UNSTEADY:
+        how += f", unsteady (its least certain time within {curve.error:.0%}): the machine was busy"
+    return {"how": how, "seconds": curve.measured_s if curve.is_new else 0.0}
+
+
+def full_curve_of(lm) -> CostCurve | None:
+    """The measured curve in results/cost of a TreeLM's shape, dtype, engine and attention, and of this machine."""
+    here = conditions_of(lm)
+    for file in sorted(FOLDER.glob("*.json")):
+        with suppress(UserError):  # no curve, or one of another version: somebody else's business
+            curve = load_curve(file)
+            same = curve.kind == "measured" and all(
+                getattr(curve, key) == here[key] for key in ("device", "dtype", "engine", "attention")
             )
-        is_here, curve = max(found, key=lambda pair: pair[0])
-        versions = ", ".join(f"{key} {curve.versions.get(key)}" for key in MACHINE)
-        return curve, "" if is_here else f", measured on another machine ({versions}): measure this one"
+            on_this = lm.device.type != "cpu" or all(curve.versions.get(key) == here[key] for key in MACHINE)
+            if same and on_this and _shape_of(curve) == here["shape"]:
+                return curve
+    return None
+
+
+def _shape_of(curve: CostCurve) -> str | None:
+    """Of a file of schema 1, which holds none, that of the model of that name in conf/model; None where it has none."""
+    return curve.model_shape or _shape_named(curve.model)
+
+
+@cache
+def _shape_named(model: str) -> str | None:
+    with suppress(UserError):
+        shape = spec_named(model).shape
+        return shape and shape_digest(config_of(shape))
+    return None
 
 
 class StepCost:

@@ -14,6 +14,7 @@ from goose.engine.decode import decode
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Scored, Verdict
 from goose.sources.evidence import N_CELLS
+from goose.sources.single_token_rows import SingleTokenRows
 
 FIRST_ROUND = 5  # one prompt in so many is decoded with uncalibrated chances, to have a prior for the others
 
@@ -22,7 +23,7 @@ class CandidateLog(GooseOptDrafter):
     """Drafts like goose_opt and keeps (cell, was it the target's token) of the candidates at every accepted node."""
 
     def __init__(self, chances: AcceptanceProbabilities):
-        super().__init__(chances=chances)
+        super().__init__(chances=chances, size="budget")
         self.cells: list[int] = []
         self.said: list[bool] = []
 
@@ -45,7 +46,7 @@ def learn(
     lm,
     prompts: Sequence[Sequence[int]],
     on_prompt: Callable[[int, int], None] = lambda n_done, n_candidates: None,
-    alone: tuple[np.ndarray, np.ndarray] | None = None,  # rows of single tokens, as Evidence takes them
+    rows: SingleTokenRows | None = None,
     **decoding,  # of goose.decode: max_new_tokens, stop_ids, node_budget
 ) -> tuple[dict, np.ndarray, np.ndarray]:
     """(fit_prior's model, cells int64[n], said bool[n]). `on_prompt` is told prompts and candidates so far."""
@@ -55,8 +56,8 @@ def learn(
     chances = AcceptanceProbabilities("none")
     for n_done, prompt in enumerate(prompts, start=1):
         log = CandidateLog(chances)
-        if alone:
-            log.know_alone(*alone)
+        if rows:
+            log.set_single_token_rows(rows.ids, rows.scores)
         decode(lm, prompt, log, **decoding)
         cells += log.cells
         said += log.said

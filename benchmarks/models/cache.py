@@ -1,10 +1,9 @@
 """Folders kept in the user's cache: each appears whole or not at all, and is known by the files that it lists.
 
-It does not know what is kept. Imports nothing heavy: a cache hit must not pay for torch.
+It does not know what is kept.
 """
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -16,10 +15,6 @@ from benchmarks.errors import UserError
 MANIFEST = "manifest.json"  # written last: file name -> bytes, and where the files came from
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 STALE_S = 24 * 3600  # a work folder this old belongs to a process that was killed
-
-
-def cache_root() -> Path:
-    return Path(os.environ.get("GOOSE_CACHE") or Path.home() / ".cache" / "goose-bench").expanduser()
 
 
 def is_complete(folder: Path) -> bool:

@@ -2,7 +2,8 @@
 
     1  the first: methods hold the paths of modules as they lay then; `engine`, `files` and `sized_by` came later
     2  methods hold paths that stay when modules move (goose, baselines, benchmarks.targets), some under new names
-       (MOVED, RENAMED_KEYS); `engine`, the setting `cache`, and the model's `weights_digest` and `shape_digest` are there
+       (MOVED, RENAMED_KEYS), and VerifyCost takes a file alone, since all else is the model's; `engine`, the setting
+       `cache`, the model's `weights_digest` and `shape_digest`, and `preparation` are there
 
 The page for readers: docs/records.md. Lines are alike in all versions (benchmarks/record/turn.py).
 """
@@ -41,6 +42,11 @@ MOVED = {
 RENAMED_KEYS = {
     "baselines.OptTreeDrafter": {"fill": "candidates"},
     "baselines.SequoiaDrafter": {"fill": "candidates"},
+    "goose.Evidence": {"n_alone": "n_single_token_rows"},
+}
+# Arguments that are the loaded model's to say today.
+DROPPED_KEYS = {
+    "benchmarks.targets.VerifyCost": {"model", "device", "dtype", "cpu_dtype", "gpu_dtype", "engine", "attention"}
 }
 
 
@@ -55,7 +61,7 @@ def upgraded(header: dict) -> dict:
     if header.get("schema_version") == SCHEMA_VERSION:
         return header
     # Before the key `engine` there was one engine, the model's own modules.
-    added = {"engine": "eager", "files": {}, "sized_by": {}}
+    added = {"engine": "eager", "files": {}, "sized_by": {}, "preparation": []}
     new = added | header | {"schema_version": SCHEMA_VERSION}
     if "methods" in new:
         new["methods"] = _with_todays_names(new["methods"])
@@ -76,9 +82,10 @@ def _with_todays_names(value: Any) -> Any:
         return [_with_todays_names(one) for one in value]
     if isinstance(value, dict):
         target = MOVED.get(value.get("_target_"), value.get("_target_"))
-        renamed = RENAMED_KEYS.get(target, {})
+        renamed, dropped = RENAMED_KEYS.get(target, {}), DROPPED_KEYS.get(target, ())
         return {
             renamed.get(key, key): target if key == "_target_" else _with_todays_names(one)
             for key, one in value.items()
+            if key not in dropped
         }
     return value

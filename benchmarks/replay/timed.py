@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.errors import UserError
 from benchmarks.replay.recordings import OFF_RECORD, Recording, recorded_next_tokens, refuse_learner
-from benchmarks.run.interleave import recorded, schedule
+from benchmarks.run.interleave import schedule, to_record
 from goose.engine.contract import Drafter
 from goose.engine.decode import decode
 from goose.engine.tree import DraftTree
@@ -106,7 +106,7 @@ def timed_replay(
         )
         if generation.output_ids != recording.output_ids:
             raise UserError(f"turn {recording.id}: a stop id stands inside the recorded output; leave the turn out")
-        line = recording.line(job.method, **recorded(generation, drafter))
+        line = recording.line(job.method, **to_record(generation, drafter))
         lines[job.method].append(line)
         on_turn(line)
     return lines

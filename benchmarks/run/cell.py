@@ -24,12 +24,12 @@ from benchmarks.errors import UserError
 from benchmarks.metrics.lossless import divergences, fp32_judge
 from benchmarks.models.generation import generation_notice, stop_ids
 from benchmarks.models.load import LoadedModel, load_model, spec_of
-from benchmarks.models.single_token_rows import knowing
 from benchmarks.record.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, named_files, outcome_of
 from benchmarks.record.history import as_recorded
 from benchmarks.record.run_folder import RUN, RunFolder
 from benchmarks.record.turn import BASELINE
 from benchmarks.run.interleave import CellPrompt, Settings, asked_ids, longest_request, run_cell
+from benchmarks.run.preparation import prepared
 from benchmarks.show.cell_table import CellTable, cell_table, markdown, rich_tables
 from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
@@ -50,16 +50,21 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, pl
     made = makers(methods)
     settings = resolved(settings)
     loaded, lm, prompts, header = _prepare(settings)
+    try:
+        ready = prepared(made, lm, loaded.tokenizer)
+    except KeyboardInterrupt:
+        return _interrupted("before its record was begun; start it again")
     own = {
         "config": header.pop("config"),
         "methods": methods,
         "config_hash": config_hash(settings, methods),
         "files": named_files([settings, methods]),
-        "sized_by": _sized_by(made),
+        "sized_by": ready.sized_by,
+        "preparation": ready.record,
     }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
     folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
-    return _run(folder, loaded, lm, prompts, made, place)
+    return _run(folder, loaded, lm, prompts, ready.makers, place)
 
 
 def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None) -> Outcome:
@@ -73,7 +78,9 @@ def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, 
         return outcome_of(found, skipped=True)
     status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
     run = find(folder, key)
-    return Outcome(INTERRUPTED, "interrupted", run.name) if status == INTERRUPTED else outcome_of(run, skipped=False)
+    if status == INTERRUPTED:
+        return Outcome(INTERRUPTED, "interrupted", run and run.name)
+    return outcome_of(run, skipped=False)
 
 
 def resume(path: str, makers: Makers, place: Place | None = None) -> int:
@@ -89,13 +96,10 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     if warm:
         raise UserError(f"{', '.join(warm)}: the tables of a killed warm run are lost with it; start a new run")
     made = makers(methods)
-    sized_by = _sized_by(made)
     named = named_files([folder.header["config"], methods])
     changed = [file for file, sha256 in folder.header.get("files", {}).items() if named.get(file) != sha256]
     if changed:
         raise UserError(f"{', '.join(changed)}: not what it was when {path} was begun; start anew")
-    if folder.header.get("sized_by", {}) != sized_by:
-        raise UserError(f"{path}: its trees were sized by {folder.header.get('sized_by')}, now {sized_by}; start anew")
     loaded, lm, prompts, header = _prepare(folder.header["config"])
     for key, now in (("model", as_recorded(header["model"], folder.header["model"])), ("dataset", header["dataset"])):
         if now != folder.header[key]:
@@ -106,7 +110,13 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
     differing = {key: (then[key], now[key]) for key in then if then[key] != now[key]}
     if differing:
         raise UserError(f"{path} was measured in another environment {differing}; times would not compare; start anew")
-    return _run(folder, loaded, lm, prompts, made, place)
+    try:
+        ready = prepared(made, lm, loaded.tokenizer)
+    except KeyboardInterrupt:
+        return _interrupted(f"finish it with resume={path}")
+    if (before := folder.header.get("sized_by", {})) != ready.sized_by:
+        raise UserError(f"{path}: its trees were sized by {before}, now {ready.sized_by}; start anew")
+    return _run(folder, loaded, lm, prompts, ready.makers, place)
 
 
 def resolved(settings: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +175,7 @@ def _run(
 ) -> int:
     console = Console()
     config = folder.header["config"]
-    curve = curve_of(config)  # a file that is none fails here, not behind hours of measuring
+    curve = curve_of(config)  # fail now on an unreadable curve, not after hours of measuring
     if place is not None:
         console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
     console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
@@ -184,7 +194,6 @@ def _run(
     n_nodes = settings.node_budget + max(make().overdraft for make in made.values())
     interrupted = False
     try:
-        made = knowing(made, lm, loaded.tokenizer)
         lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
         with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
@@ -192,8 +201,7 @@ def _run(
         interrupted = True
     if interrupted:
         folder.close()
-        console.print(f"interrupted; finish it with resume={folder.path}", markup=False, soft_wrap=True)
-        return INTERRUPTED
+        return _interrupted(f"finish it with resume={folder.path}")
     lines = folder.lines()
     found = _divergences(loaded, lm, lines, prompts, sampling, config)
     table = cell_table(folder.header, lines, found, curve)
@@ -201,9 +209,14 @@ def _run(
     return report(folder, table, console)
 
 
+def _interrupted(what_to_do: str) -> int:
+    Console().print(f"interrupted; {what_to_do}", markup=False, soft_wrap=True)
+    return INTERRUPTED
+
+
 @contextmanager
 def _progress(console: Console, n_done: int, n_jobs: int, place: Place | None) -> Iterator[Callable[[dict], None]]:
-    """Shows how far the cell is, and the grid; yields what is to be called behind every line."""
+    """Shows how far the cell is, and the grid; yields what is to be called after every line."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Over hours, not rich's last seconds: one turn may take minutes.
     with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=24 * 3600) as progress:
@@ -257,12 +270,6 @@ def _divergences(loaded, lm, lines, prompts, sampling: Sampling, config: dict) -
         on_cpu = replace(spec, device_map=None)
         exact = load_model(on_cpu, device="cpu", dtype="float32", cache=config["cache"]).model
     return divergences(lines, BASELINE, ids, fp32_judge(lm, TreeLM(exact, attention=config["attention"]), sampling))
-
-
-def _sized_by(made: dict[str, Callable]) -> dict[str, str]:
-    """Method -> the label of the verify cost that sizes its trees, of the methods that weigh cost."""
-    labels = {name: getattr(getattr(make(), "cost", None), "label", None) for name, make in made.items()}
-    return {name: label for name, label in labels.items() if label is not None}
 
 
 def _is_warm(drafter_config: Any) -> bool:

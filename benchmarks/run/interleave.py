@@ -12,7 +12,7 @@ from typing import Protocol
 
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.record.turn import BASELINE
-from goose.engine.contract import Drafter
+from goose.engine.contract import Drafter, EstimatesAcceptance, NeedsAnswer
 from goose.engine.decode import Generation, decode
 from goose.engine.verify import Sampling
 
@@ -67,15 +67,15 @@ def run_cell(
     """
     done = folder.done_keys()
     warming = {name: make() for name, make in drafters.items()}
-    told = [name for name, drafter in warming.items() if hasattr(drafter, "tell")]
-    plan = [job for job in schedule(prompts, list(drafters), settings.repeats, told) if job.key not in done]
+    needs_answer = [name for name, drafter in warming.items() if isinstance(drafter, NeedsAnswer)]
+    plan = [job for job in schedule(prompts, list(drafters), settings.repeats, needs_answer) if job.key not in done]
     if not plan:
         return
     n_warm_up = min(16, settings.max_new_tokens)
     for drafter in warming.values():
         with suppress(Exception):  # what is wrong will show in the measured prompts, and be recorded there
-            if hasattr(drafter, "tell"):
-                drafter.tell([])
+            if isinstance(drafter, NeedsAnswer):
+                drafter.set_answer([])
             decode(lm, warm_up_ids, drafter, max_new_tokens=n_warm_up, node_budget=settings.node_budget)
     del warming  # and the K/V block of a draft model with it
     measured = {name: make() for name, make in drafters.items()}
@@ -107,7 +107,7 @@ class Turns:
     def answer(self, prompt_id: str, turn: int) -> list[int]:
         """The baseline's output ids. Raises NoAnswer."""
         if (prompt_id, turn) not in self._answers:
-            raise NoAnswer(f"{BASELINE} failed this turn, so there is no answer to tell")
+            raise NoAnswer(f"{BASELINE} failed this turn, so there is no answer to draft with")
         return self._answers[prompt_id, turn]
 
     def asked(self, prompt: CellPrompt, turn: int) -> Asked:
@@ -160,18 +160,18 @@ class Job:
 
 
 def schedule(
-    prompts: Sequence[CellPrompt], methods: Sequence[str], repeats: int, told: Sequence[str] = ()
+    prompts: Sequence[CellPrompt], methods: Sequence[str], repeats: int, needs_answer: Sequence[str] = ()
 ) -> Iterator[Job]:
     """All jobs in order: methods side by side on each turn, their order rotated so that none always goes first.
 
-    told: methods that are told the baseline's answer, and so come behind the others.
+    needs_answer: methods that draft with the baseline's answer, and so come after the others.
     """
-    methods = [method for method in methods if method not in told]
+    methods = [method for method in methods if method not in needs_answer]
     for repeat in range(repeats):
         for i, prompt in enumerate(prompts):
             for turn in range(prompt.n_turns):
                 first = (i + turn + repeat) % len(methods)
-                for place, method in enumerate([*methods[first:], *methods[:first], *told]):
+                for place, method in enumerate([*methods[first:], *methods[:first], *needs_answer]):
                     yield Job(prompt, turn, method, repeat, place)
 
 
@@ -189,8 +189,8 @@ def _measure(lm, job: Job, turns: Turns, drafter: Drafter, settings: Settings) -
     try:
         prompt = turns.asked(job.prompt, job.turn)
         line |= {"prompt_sha256": prompt.text_sha256, "n_prompt": len(prompt.ids)}
-        if hasattr(drafter, "tell"):  # a bound, not a method: it knows the answer (goose/drafters/oracle.py)
-            drafter.tell(turns.answer(job.prompt.id, job.turn))
+        if isinstance(drafter, NeedsAnswer):  # an upper bound, not a method (goose/drafters/oracle.py)
+            drafter.set_answer(turns.answer(job.prompt.id, job.turn))
         generation = decode(
             lm,
             prompt.ids,
@@ -203,13 +203,13 @@ def _measure(lm, job: Job, turns: Turns, drafter: Drafter, settings: Settings) -
     except Exception as error:  # of the model, the device or a drafter: it fails one prompt, not the cell
         # A failed prompt is a line without timings, never a line with somebody else's.
         return {**line, "error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    return {**line, "error": None, **recorded(generation, drafter)}
+    return {**line, "error": None, **to_record(generation, drafter)}
 
 
-def recorded(generation: Generation, drafter: Drafter) -> dict:
+def to_record(generation: Generation, drafter: Drafter) -> dict:
     """What a line keeps of a decoded request, in plain values."""
     steps = generation.steps
-    expected = getattr(drafter, "expected", None)  # E(A) of each tree, of drafters that know it
+    expected = drafter.expected if isinstance(drafter, EstimatesAcceptance) else None
     seconds = ("draft_s", "forward_s", "fetch_s", "walk_s", "commit_s", "observe_s")
     return {
         "output_ids": generation.output_ids,

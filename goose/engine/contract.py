@@ -1,8 +1,12 @@
-"""What a drafter is, and what it is told. Every method, plain decoding included, is one Drafter in one loop."""
+"""What a drafter is, and what it is told. Every method, plain decoding included, is one Drafter in one loop.
+
+A plain drafter is a Drafter and no more. What some also need or know has a protocol of its own below; whoever runs
+drafters asks for these with isinstance.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,3 +42,45 @@ class Drafter(Protocol):
 
         Called after every step that does not end the request.
         """
+
+
+@runtime_checkable
+class NeedsModel(Protocol):
+    """Asks something of the target model itself before its first request, such as what a forward costs."""
+
+    def prepare(self, lm) -> None:
+        """`lm`: the TreeLM that will verify. Called before a request and outside every clock; the sequence in flight
+        may be forgotten. Again with the same model it has nothing to do; with another it starts anew.
+        """
+
+
+@runtime_checkable
+class NeedsSingleTokenRows(Protocol):
+    """Uses what the target says after single tokens (goose/sources/single_token_rows.py), and works without it."""
+
+    n_single_token_rows: int  # of the ids 0, 1, ..., how many rows it wants; 0 = none
+
+    def set_single_token_rows(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """int64[n, K] and float32[n, K] of the ids 0 .. n - 1; n may be smaller than was asked for."""
+
+
+@runtime_checkable
+class NeedsAnswer(Protocol):
+    """Drafts with the output known in advance: an upper bound, no method."""
+
+    def set_answer(self, output_ids: Sequence[int]) -> None:
+        """What the next request will emit; to be called before every `begin`."""
+
+
+@runtime_checkable
+class EstimatesAcceptance(Protocol):
+    """Knows how many tokens it expects of each of its trees."""
+
+    expected: list[float]  # E(A) of every step of the request so far, the root's 1 included
+
+
+@runtime_checkable
+class SizedByCost(Protocol):
+    """Sizes its trees by what a forward costs."""
+
+    sized_by: str | None  # label of that cost, its digest included; None where nothing sizes them or it has no label

@@ -16,8 +16,9 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from goose.engine.contract import Drafter, Prefill
+from goose.engine.contract import Drafter, NeedsModel, Prefill
 from goose.engine.lm import TreeLM
+from goose.engine.machine import synchronize
 from goose.engine.tree import DraftTree
 from goose.engine.verify import Sampling, fetch, walk
 
@@ -67,6 +68,7 @@ def decode(
 
     `model`: a Hugging Face decoder, or a TreeLM around one (keep it for many requests).
     `prompt_ids`: ids of one sequence, a list or a tensor [L] or [1, L].
+    A drafter that has to be prepared for the model is, before the clock starts (contract.NeedsModel).
     Raises ValueError for a prompt, model or limit that cannot be decoded, NonFiniteLogits when the model breaks.
     """
     lm = model if hasattr(model, "n_committed") else TreeLM(model)
@@ -75,14 +77,16 @@ def decode(
     stop = _stop_set(stop_ids)
     context = list(prompt)
     steps = Steps()
+    if isinstance(drafter, NeedsModel):
+        drafter.prepare(lm)
 
     room = limit + node_budget + drafter.overdraft
     lm.reserve(len(prompt) + room)
-    _synchronize(lm.device)
+    synchronize(lm.device)
     t_start = perf_counter()
     logits = lm.prefill(prompt, reserve=room)
     first = fetch(logits, np.array([len(prompt)]), sampling, top_k=0).next_tokens[0]
-    _synchronize(lm.device)
+    synchronize(lm.device)
     t_prefilled = perf_counter()
     drafter.begin(list(prompt), Prefill(first, stop, lm.prompt_top_k, lm.vocab_size))
     t_begun = perf_counter()
@@ -126,7 +130,7 @@ def decode(
         steps.commit_s.append(t5 - t4)
         steps.observe_s.append(t6 - t5)
 
-    _synchronize(lm.device)
+    synchronize(lm.device)
     return Generation(
         output_ids=context[len(prompt) :],
         stop_reason=stop_reason,
@@ -215,9 +219,3 @@ def _stop_reason(
     if context[-1] in stop_ids:
         return "stop"
     return limit_reason if len(context) - n_prompt >= limit else None
-
-
-def _synchronize(device: torch.device) -> None:
-    """Waits for the device's queue; a CPU has none."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

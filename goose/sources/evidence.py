@@ -3,20 +3,20 @@
     context    the MAX_STATES longest matches of the node's own suffix with the context, of MIN_LENGTH tokens at least:
                what followed, how often, of how many (goose/sources/suffix_index.py)
     adjacency  the target's own row of the longest known key ending in the node's token: trigram, bigram, unigram; of a
-               token that was never met, the row of the token alone (goose/sources/single_token_rows.py)
-    deferred   at the root: the other ids of the row whose first became the root. What was not said now often is next
+               token that was never met, its single-token row (goose/sources/single_token_rows.py)
+    deferred   at the root: the other ids of the row whose first became the root; a token just passed over is often next
     draft      a draft model's row of the node, where a drafter has one
 
 A token that several sources name is one candidate. Its evidence is a cell, the pair of a context code and an adjacency
-code, both small whole numbers; what chance a cell has is not known here (goose/drafters/probabilities.py).
+code, both small whole numbers; how probable a cell is, is not known here (goose/drafters/probabilities.py).
 
     context code    no match names the token: which is the best match, and does it leave a choice
                     a match names it: length of the longest that does, share of its occurrences, their number
     adjacency code  tier · score level in the tier's row, or absent from it, or deferred at some level
 
 Sources: GOOSE, arXiv 2604.02047, section 4 (two sources, bigram over unigram); Token Recycling, arXiv 2408.08696
-(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigram rows, rows alone and
-deferred ids are ours.
+(rows); SuffixDecoding, arXiv 2411.04975 (counts at every match length). Joint cells, trigram rows, single-token rows
+and deferred ids are ours.
 """
 
 from bisect import bisect_right
@@ -44,9 +44,9 @@ N_SHARES, N_COUNTS, N_LEVELS = len(SHARE_EDGES) + 1, len(COUNT_EDGES) + 1, len(S
 N_LENGTHS = len(LENGTH_EDGES) + 1  # 0: no match
 FIRST_MATCHED = 2 * N_LENGTHS  # context codes below it: no match names the token
 N_CONTEXT = FIRST_MATCHED + (N_LENGTHS - 1) * N_SHARES * N_COUNTS
-ABSENT, DEFERRED = N_LEVELS, N_LEVELS + 1  # behind the levels of a tier
+ABSENT, DEFERRED = N_LEVELS, N_LEVELS + 1  # after the levels of a tier
 TIER = 2 * N_LEVELS + 1  # adjacency codes a tier
-ALONE, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
+SINGLE_TOKEN, UNIGRAM, BIGRAM, TRIGRAM, DRAFT = range(5)  # tiers
 N_ADJACENCY = 5 * TIER
 N_CELLS = N_CONTEXT * N_ADJACENCY
 
@@ -64,10 +64,10 @@ _MATCHED = [(FIRST_MATCHED + (bucket - 1) * N_SHARES * N_COUNTS) * N_ADJACENCY f
 _SHARE = [[_share_code(count, total) * N_ADJACENCY for count in range(_MOST + 1)] for total in range(_MOST + 1)]
 
 
-class Place(NamedTuple):
+class NodeState(NamedTuple):
     """A node as the sources see it: the end of the context and the path to it."""
 
-    state: int  # of the suffix index: the longest known string that ends here
+    suffix: int  # state of the suffix index: the longest known string that ends here
     length: int  # of that string
     before: int  # the two tokens before the node's
     previous: int
@@ -83,8 +83,8 @@ class Evidence:
 
     n_harvested: prompt rows that fill the table before the first step, the last of each of the n last distinct tokens;
     None for all. Each has to go through the model's head, which on a CPU costs a long prompt more than most bring.
-    n_alone: how many ids, from 0 on, whose rows alone are wanted (the first are those that texts hold most). They are
-    known once know_alone brought them, and then at every request.
+    n_single_token_rows: of how many ids, from 0 on, single-token rows are wanted (the first ids are those that texts
+    hold most). Once set_single_token_rows brought them they serve every request; without them all else works.
     all_lengths: whether shorter matches than the longest are looked at. joint: whether the cell of a token tells what
     all sources say of it; else it is two cells, of which the likelier counts.
     """
@@ -94,23 +94,23 @@ class Evidence:
         top_k: int = 10,
         state: str = "cold",
         n_harvested: int | None = 48,
-        n_alone: int = 0,
+        n_single_token_rows: int = 0,
         all_lengths: bool = True,
         joint: bool = True,
     ):
         if n_harvested is not None and n_harvested < 1:
             raise ValueError(f"n_harvested must be >= 1, or None for the whole prompt, got {n_harvested!r}")
-        if n_alone < 0:
-            raise ValueError(f"n_alone must be >= 0, got {n_alone!r}")
-        self.n_harvested, self.n_alone = n_harvested, n_alone
+        if n_single_token_rows < 0:
+            raise ValueError(f"n_single_token_rows must be >= 0, got {n_single_token_rows!r}")
+        self.n_harvested, self.n_single_token_rows = n_harvested, n_single_token_rows
         self.table = TrigramTable(SCORE_EDGES, top_k, state)
         self.index = SuffixIndex(HORIZON)
         self.top_k, self.state, self.joint = self.table.top_k, state, joint
         self._max_states = MAX_STATES if all_lengths else 1
 
-    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """The rows of the tokens 0 .. n - 1 alone (rows_alone): int64[n, K], float32[n, K]."""
-        self.table.know_alone(ids, scores)
+    def set_single_token_rows(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """The rows of the single tokens 0 .. n - 1: int64[n, K] ids, float32[n, K] scores."""
+        self.table.set_single_token_rows(ids, scores)
 
     def begin(self, prompt_ids: Sequence[int], prefill: Prefill) -> None:
         rows = None
@@ -125,8 +125,8 @@ class Evidence:
         self.index.start()
         self._n_indexed = 0
 
-    def root(self, context: Sequence[int], draft: DraftRows | None = None) -> Place:
-        """The place of a new tree's root; what the context has grown by is indexed."""
+    def root(self, context: Sequence[int], draft: DraftRows | None = None) -> NodeState:
+        """The state of a new tree's root; what the context has grown by is indexed."""
         index = self.index
         for token in context[self._n_indexed :]:
             index.append(token)
@@ -135,18 +135,23 @@ class Evidence:
         self._before = context[-3] if len(context) > 2 else None
         self._previous = context[-2]
         state, length = index.newest, min(index.lengths[index.newest], HORIZON)
-        return Place(state, length, self._before or 0, self._previous, context[-1], int(bool(draft)))
+        return NodeState(state, length, self._before or 0, self._previous, context[-1], int(bool(draft)))
 
-    def child(self, place: Place, token: int) -> Place:
-        state, length = self.index.advance(place.state, place.length, token)
-        draft = self._draft[place.draft - 1][0].get(token, 0) if place.draft else 0
+    def child(self, parent: NodeState, token: int) -> NodeState:
+        state, length = self.index.advance(parent.suffix, parent.length, token)
+        draft = self._draft[parent.draft - 1][0].get(token, 0) if parent.draft else 0
         if draft > len(self._draft):  # a node of the draft's last layer, whose row was not made
             draft = 0
-        return Place(state, length, place.previous, place.token, token, draft)
+        return NodeState(state, length, parent.previous, parent.token, token, draft)
 
-    def candidates(self, place: Place, chances: list[float], least: float, is_root: bool) -> list[tuple[int, int]]:
-        """(token, cell) of every token that may follow, but those whose cell has a chance below `least`."""
-        state, length, before, previous, token, draft = place
+    def candidates(
+        self, node: NodeState, probabilities: list[float], min_probability: float, is_root: bool
+    ) -> list[tuple[int, int]]:
+        """(token, cell) of every token that may follow, but those whose cell is less probable than `min_probability`.
+
+        probabilities: by cell.
+        """
+        state, length, before, previous, token, draft = node
         matched, unmatched = self._matched(state, length, is_root)
         tier, ids, levels = self.table.longest(before, previous, token)
         rows = [(tier * TIER, ids, levels)]
@@ -162,14 +167,14 @@ class Evidence:
                 if len(rows) > 1:
                     seen.add(token)
                 if token in matched:
-                    cell = self._both(matched.pop(token), unmatched, code + level, chances)
+                    cell = self._both(matched.pop(token), unmatched, code + level, probabilities)
                 else:
                     cell = unmatched + code + level
-                if chances[cell] >= least:
+                if probabilities[cell] >= min_probability:
                     found.append((token, cell))
         for token, cell in matched.items():
             cell += tier * TIER + ABSENT if self.joint else ABSENT
-            if chances[cell] >= least:
+            if probabilities[cell] >= min_probability:
                 found.append((token, cell))
         return found
 
@@ -197,7 +202,7 @@ class Evidence:
                     longest, has_choice = _LENGTH[length], len(followers) > 1
                 n_states += 1
                 counts = index.counts
-                total = max(1, counts[state] - is_root)  # the text's own end has nothing behind it
+                total = max(1, counts[state] - is_root)  # nothing follows the text's own end
                 for token, child in followers.items():
                     if token in matched:
                         continue
@@ -213,10 +218,10 @@ class Evidence:
             length = index.lengths[state]
         return matched, (2 * longest + has_choice) * N_ADJACENCY if self.joint else 0
 
-    def _both(self, matched: int, unmatched: int, code: int, chances: list[float]) -> int:
+    def _both(self, matched: int, unmatched: int, code: int, probabilities: list[float]) -> int:
         if self.joint:
             return matched + code
-        return max(matched + ABSENT, unmatched + code, key=chances.__getitem__)
+        return max(matched + ABSENT, unmatched + code, key=probabilities.__getitem__)
 
 
 def source_of(cell: int) -> int:

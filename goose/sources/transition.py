@@ -203,7 +203,7 @@ class TrigramTable(TieredRows):
     """Three tiers whose rows hold levels instead of scores: a score's is the number of `edges` at or below it.
 
     edges: ascending, at most 127. Warm, it grows by every row learnt under a new trigram, which most are. Below the
-    tiers lie the rows of tokens alone, where know_alone brought them; no reset drops them.
+    tiers lie the single-token rows, where set_single_token_rows brought them; no reset drops them.
     """
 
     _dtypes = (np.int8,)
@@ -211,15 +211,15 @@ class TrigramTable(TieredRows):
     def __init__(self, edges: Sequence[float], top_k: int = 10, state: str = "cold"):
         self.edges = np.array(edges, dtype=np.float32)
         super().__init__(top_k, 3, state=state)
-        self._alone = Rows(self.top_k, *self._dtypes)  # by token
+        self._single = Rows(self.top_k, *self._dtypes)  # by token
 
-    def know_alone(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """The rows of the tokens 0 .. n - 1 alone (goose/sources/single_token_rows.py): int64[n, K], float32[n, K]."""
-        self._alone = Rows(self.top_k, *self._dtypes)
-        self._alone.append(*self._leveled(ids, scores))
+    def set_single_token_rows(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """Rows of the tokens 0 .. n - 1 (goose/sources/single_token_rows.py): int64[n, K] ids, float32[n, K] scores."""
+        self._single = Rows(self.top_k, *self._dtypes)
+        self._single.append(*self._leveled(ids, scores))
 
     def longest(self, before_previous: int, previous: int, token: int) -> tuple[int, list[int], list[int]]:
-        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 none: the token alone."""
+        """(tier, ids, levels) by the longest key known: 3 trigram, 2 bigram, 1 unigram, 0 single-token row."""
         unigrams, bigrams, trigrams = self._tiers
         pair = (previous << _BITS) + token
         row = trigrams.get((before_previous << 2 * _BITS) + pair)
@@ -231,7 +231,7 @@ class TrigramTable(TieredRows):
         row = unigrams.get(token)
         if row is not None:
             return 1, *self._rows.get(row)
-        return 0, *(self._alone.get(token) if token < self._alone.n else _NONE)
+        return 0, *(self._single.get(token) if token < self._single.n else _NONE)
 
     def levels(self, scores: np.ndarray) -> np.ndarray:
         """int64, like scores: the number of `edges` at or below each."""

@@ -97,10 +97,10 @@ def test_a_saved_curve_is_read_back_equal(tmp_path):
     [
         (lambda record: record | {"schema": 0}, "of schema 1 .its schema is 0."),
         (lambda record: [record], "its schema is None"),
-        (lambda record: {key: v for key, v in record.items() if key != "engine"}, "torn or foreign"),
-        (lambda record: {key: v for key, v in record.items() if key != "points"}, "torn or foreign"),
+        (lambda record: {key: v for key, v in record.items() if key != "engine"}, "incomplete or foreign"),
+        (lambda record: {key: v for key, v in record.items() if key != "points"}, "incomplete or foreign"),
         (lambda record: record | {"points": record["points"][:3]}, "no full grid"),
-        (lambda record: record | {"extra": 1}, "torn or foreign"),
+        (lambda record: record | {"extra": 1}, "incomplete or foreign"),
     ],
     ids=["schema", "list", "field", "points", "hole", "extra"],
 )
@@ -118,7 +118,7 @@ def test_times_that_are_no_seconds_are_refused(tmp_path, seconds):
     record = json.loads(file.read_text())
     record["points"][1]["seconds"] = seconds
     file.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="torn or foreign"):
+    with pytest.raises(UserError, match="incomplete or foreign"):
         load_curve(file)
 
 

@@ -144,13 +144,13 @@ def test_a_target_with_fewer_rows_than_its_tokenizer_and_the_draft():
     with torch.no_grad():
         draft.lm_head.weight[60:] *= 50  # what it likes best
     for settings in ({}, {"ids": np.arange(90)}, {"trim": HeadTrim(np.arange(20, 96))}):
-        fill = filler(draft, **settings)
+        candidates = draft_candidates(draft, **settings)
         plain = decode(target, PROMPT, AutoregressiveDrafter(), max_new_tokens=16).output_ids
-        generation = decode(target, PROMPT, OptTreeDrafter(fill), max_new_tokens=16, node_budget=12)
+        generation = decode(target, PROMPT, OptTreeDrafter(candidates), max_new_tokens=16, node_budget=12)
         assert generation.output_ids == plain
         assert max(len(tree.tokens) for tree in generation.steps.trees) > 1
-    larger = TreeLM(draft)  # the same filler serves a target that has the rows
-    wide = decode(larger, PROMPT, OptTreeDrafter(filler(draft)), max_new_tokens=16, node_budget=12)
+    larger = TreeLM(draft)  # the same draft serves a target that has the rows
+    wide = decode(larger, PROMPT, OptTreeDrafter(draft_candidates(draft)), max_new_tokens=16, node_budget=12)
     assert max(int(tree.tokens.max()) for tree in wide.steps.trees) >= 60
 
 

@@ -51,17 +51,18 @@ def test_a_header_of_version_one_is_read_as_todays_and_stays_as_it_is():
     assert upgraded(new) is new
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_renamed_keys_are_read_as_todays_under_their_own_class_alone(version):
+def test_renamed_keys_are_read_as_todays_under_their_own_class_alone():
     source = {
         "_target_": "baselines.opt_tree.AdjacencyFiller",
         "table": {"_target_": "goose.AdjacencyTable", "top_k": 10},
     }
     methods = {
         "opt_tree": {"_target_": "baselines.OptTreeDrafter", "fill": source, "delta": 0.5},
-        "goose_opt": {"_target_": "goose.GooseOptDrafter", "fill": None, "chances": {"_target_": "goose.Chances"}},
-    }
-    new = upgraded({"schema_version": version, "engine": "fused", "methods": methods})
+        "goose_opt": {
+            "_target_": "goose.optimal.GooseOptDrafter", "fill": None, "chances": {"_target_": "goose.chances.Chances"},
+        },
+    }  # fmt: skip
+    new = upgraded({"schema_version": 1, "engine": "fused", "methods": methods})
     assert new["schema_version"] == SCHEMA_VERSION
     assert new["engine"] == "fused"
     assert list(new["methods"]["opt_tree"].items()) == [
@@ -80,6 +81,15 @@ def test_a_renamed_key_is_an_argument_today_and_its_old_name_is_not(path):
     arguments = inspect.signature(getattr(importlib.import_module(module), name)).parameters
     assert set(RENAMED_KEYS[path].values()) <= set(arguments)
     assert not set(RENAMED_KEYS[path]) & set(arguments)
+
+
+def test_arguments_of_version_one_have_todays_names_and_those_that_went_are_dropped():
+    evidence = {"_target_": "goose.Evidence", "top_k": 10, "n_alone": 7}
+    cost = {"_target_": "benchmarks.targets.VerifyCost", "file": None, "model": "tiny", "engine": "auto"}
+    methods = {"a": {"_target_": "goose.GooseOptDrafter", "evidence": evidence, "cost": cost}}
+    new = upgraded({"schema_version": 1, "methods": methods})["methods"]["a"]
+    assert new["evidence"] == {"_target_": "goose.Evidence", "top_k": 10, "n_single_token_rows": 7}
+    assert new["cost"] == {"_target_": "benchmarks.targets.VerifyCost", "file": None}
 
 
 @pytest.mark.parametrize("path", sorted(set(MOVED.values())))

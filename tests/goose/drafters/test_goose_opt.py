@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from goose.drafters.goose_opt import FIRST_STEPS, LEAST, GooseOptDrafter
+from goose.drafters.goose_opt import FIRST_STEPS, MIN_PATH_PROB, GooseOptDrafter
 from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.contract import Prefill
 from goose.engine.decode import decode
@@ -74,9 +74,9 @@ def best_of_all(tree: list[tuple[int, float]], w: list[float], n_nodes: int) -> 
 @given(trees(), st.integers(1, 9))
 @example([(0, 0.01), (1, 0.01), (2, 0.01), (3, 0.01)], 5)  # the last one's chance is too small to be drafted
 def test_no_tree_of_the_same_size_has_a_greater_expectation(tree, budget):
-    drafter, w = drafter_of(tree)
+    drafter, w = drafter_of(tree, size="budget")
     drafted = drafter.draft(CONTEXT, budget)
-    assert drafted.n_nodes == min(budget, sum(chance >= LEAST for chance in w))
+    assert drafted.n_nodes == min(budget, sum(chance >= MIN_PATH_PROB for chance in w))
     assert drafter.expected[-1] == pytest.approx(best_of_all(tree, w, drafted.n_nodes))
     assert drafter.expected[-1] == pytest.approx(float(drafted.scores.sum()), rel=1e-5)
 
@@ -86,7 +86,7 @@ costs = st.lists(st.floats(0.0, 2.0), min_size=9, max_size=9).map(lambda steps: 
 
 def expectations(tree: list[tuple[int, float]]) -> list[float]:
     """E(n) of the best tree of each size from 1 to the whole."""
-    _, w = drafter_of(tree)
+    _, w = drafter_of(tree, size="budget")
     return [1.0, *(1 + sum(sorted(w[1:], reverse=True)[:n]) for n in range(1, len(w)))]
 
 
@@ -124,7 +124,7 @@ def test_nodes_that_cost_nothing_are_all_taken():
 def test_a_dip_in_a_measured_curve_is_not_believed():
     """A size that a larger one undercuts costs what the larger one costs."""
     drafter, _ = drafter_of([(0, 0.5)], size="cost", cost=lambda n, _: {1: 3.0, 2: 1.0}.get(n, 9.0), host_s=0.0)
-    assert drafter._curve(0, 3)[0] == [1.0, 1.0, 1.0, 9.0]
+    assert drafter._seconds_by_size(0, 3).seconds == [1.0, 1.0, 1.0, 9.0]
     assert drafter.draft(CONTEXT, 3).n_nodes == 2
 
 
@@ -137,7 +137,7 @@ def test_a_cost_of_nothing_is_refused():
 @pytest.mark.parametrize(
     "options",
     [
-        {"size": "large"}, {"rate": "day"}, {"size": "cost"}, {"cost": lambda n, _: 1.0}, {"host_s": -1.0},
+        {"size": "large"}, {"rate": "day"}, {"size": "budget", "cost": lambda n, _: 1.0}, {"host_s": -1.0},
         {"host_s": float("inf")}, {"draft_nodes": 0}, {"draft_depth": 0},
     ],
 )  # fmt: skip
@@ -158,7 +158,7 @@ def mal(drafter) -> tuple[float, int]:
 
 
 def over_a_copy(**options) -> GooseOptDrafter:
-    return GooseOptDrafter(fill=DraftModelCandidates(TreeLM(tiny_model())), **options)
+    return GooseOptDrafter(size="budget", fill=DraftModelCandidates(TreeLM(tiny_model())), **options)
 
 
 def test_a_perfect_draft_is_followed_to_its_depth():
@@ -170,14 +170,16 @@ def test_a_perfect_draft_is_followed_to_its_depth():
 
 
 def test_a_second_request_is_drafted_like_a_fresh_drafters_first():
-    used, lm = GooseOptDrafter(), TreeLM(tiny_model())
+    used, lm = GooseOptDrafter(size="budget"), TreeLM(tiny_model())
     decode(lm, [9, 8, 7], used, max_new_tokens=20)
-    again, fresh = (decode(lm, [5, 6, 7, 8], drafter, max_new_tokens=20) for drafter in (used, GooseOptDrafter()))
+    again, fresh = (
+        decode(lm, [5, 6, 7, 8], drafter, max_new_tokens=20) for drafter in (used, GooseOptDrafter(size="budget"))
+    )
     assert [tree.tokens.tolist() for tree in again.steps.trees] == [t.tokens.tolist() for t in fresh.steps.trees]
 
 
 def test_drafting_a_step_twice_gives_the_same_tree_and_one_expectation():
-    drafter = GooseOptDrafter()
+    drafter = GooseOptDrafter(size="budget")
     drafter.begin(
         [5, 6, 5, 6], Prefill(5, frozenset(), lambda k, rows: (np.full((2, k), 9), np.ones((2, k), np.float32)))
     )

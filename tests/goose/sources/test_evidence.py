@@ -10,7 +10,6 @@ from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, DraftTree, single
 from goose.engine.verify import Scored, Verdict
 from goose.sources.evidence import (
     ABSENT,
-    ALONE,
     BIGRAM,
     DEFERRED,
     DRAFT,
@@ -25,11 +24,12 @@ from goose.sources.evidence import (
     N_SHARES,
     SCORE_EDGES,
     SHARE_EDGES,
+    SINGLE_TOKEN,
     TIER,
     TRIGRAM,
     UNIGRAM,
     Evidence,
-    Place,
+    NodeState,
     source_of,
 )
 
@@ -57,9 +57,9 @@ def begun(prompt: list[int], first: int, prompt_rows=None, **settings) -> Eviden
     return evidence
 
 
-def cells(evidence: Evidence, place: Place, is_root: bool = False, least: float = 0.0) -> dict[int, tuple[int, int]]:
+def cells(evidence: Evidence, node: NodeState, is_root: bool = False, least: float = 0.0) -> dict[int, tuple[int, int]]:
     """Token -> (context code, adjacency code)."""
-    found = evidence.candidates(place, ANY, least, is_root)
+    found = evidence.candidates(node, ANY, least, is_root)
     assert len({token for token, _ in found}) == len(found)
     return {token: divmod(cell, N_ADJACENCY) for token, cell in found}
 
@@ -94,11 +94,11 @@ def searched(text: list[int], path: list[int]) -> dict[int, tuple[int, int, int]
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.lists(st.integers(0, 3), max_size=4))
 def test_matches_say_what_a_search_through_the_text_says(text, path):
     evidence = begun(text[:-1], text[-1])
-    place = evidence.root(text)
+    node = evidence.root(text)
     for token in path:
-        place = evidence.child(place, token)
+        node = evidence.child(node, token)
     is_root = not path
-    found = {token: code for token, code in cells(evidence, place, is_root).items() if code[0] >= FIRST_MATCHED}
+    found = {token: code for token, code in cells(evidence, node, is_root).items() if code[0] >= FIRST_MATCHED}
     expected = searched(text, path)
     assert set(found) == set(expected)
     for token, (length, count, total) in expected.items():
@@ -112,18 +112,18 @@ def test_matches_say_what_a_search_through_the_text_says(text, path):
 def test_in_a_loop_longer_than_the_horizon_the_match_is_certain_at_every_node():
     text = [7, 8, 9] * 30
     evidence = begun(text[:-1], text[-1])
-    place = evidence.root(text)
+    node = evidence.root(text)
     for i in range(60):
-        code = cells(evidence, place, is_root=i == 0)[text[i % 3]][0] - FIRST_MATCHED
+        code = cells(evidence, node, is_root=i == 0)[text[i % 3]][0] - FIRST_MATCHED
         assert divmod(code, N_SHARES * N_COUNTS) == (len(LENGTH_EDGES) - 1, N_SHARES * N_COUNTS - 1)
-        place = evidence.child(place, text[i % 3])
+        node = evidence.child(node, text[i % 3])
 
 
 def test_of_many_occurrences_the_share_and_the_count_are_the_true_ones():
     text = [1, 2, 3] + [1, 2, 4] * 99 + [1, 2]  # (1, 2): 3 once and 4 99 times
     evidence = begun(text[:-1], text[-1])
-    place = evidence.root(text)._replace(state=evidence.index.advance(evidence.index.advance(0, 0, 1)[0], 1, 2)[0])
-    code = cells(evidence, place._replace(length=2))[3][0] - FIRST_MATCHED
+    node = evidence.root(text)._replace(suffix=evidence.index.advance(evidence.index.advance(0, 0, 1)[0], 1, 2)[0])
+    code = cells(evidence, node._replace(length=2))[3][0] - FIRST_MATCHED
     assert code == 0  # two tokens, a share below 5 %, once
 
 
@@ -146,11 +146,11 @@ def test_the_longest_known_key_answers():
     evidence = begun([5, 6, 7, 8], 9)
     root = evidence.root([5, 6, 7, 8, 9])
     for (before, previous, token), tier in {
-        (5, 6, 7): TRIGRAM, (4, 6, 7): BIGRAM, (5, 4, 7): UNIGRAM, (5, 6, 4): ALONE,
+        (5, 6, 7): TRIGRAM, (4, 6, 7): BIGRAM, (5, 4, 7): UNIGRAM, (5, 6, 4): SINGLE_TOKEN,
     }.items():  # fmt: skip
-        place = root._replace(state=0, length=0, before=before, previous=previous, token=token)
-        found = cells(evidence, place)
-        assert found == ({} if tier == ALONE else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
+        node = root._replace(suffix=0, length=0, before=before, previous=previous, token=token)
+        found = cells(evidence, node)
+        assert found == ({} if tier == SINGLE_TOKEN else {90: (0, tier * TIER + HIGH), 91: (0, tier * TIER + LOW)})
 
 
 def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
@@ -158,37 +158,37 @@ def test_the_last_rows_of_the_last_distinct_tokens_are_harvested():
     assert evidence.table.longest(7, 8, 7)[0] == TRIGRAM
     assert evidence.table.longest(6, 7, 8)[0] == TRIGRAM
     assert evidence.table.longest(5, 6, 7)[0] == UNIGRAM  # 7's first row is not, its last is
-    assert evidence.table.longest(0, 5, 6)[0] == ALONE
+    assert evidence.table.longest(0, 5, 6)[0] == SINGLE_TOKEN
     assert begun([5, 6, 7, 8, 7], 9, n_harvested=None).table.longest(5, 6, 7)[0] == TRIGRAM
     with pytest.raises(ValueError, match="n_harvested must be >= 1"):
         Evidence(n_harvested=0)
 
 
-def test_a_token_that_was_never_met_has_its_row_alone():
-    evidence = Evidence(2, n_alone=7)
-    evidence.know_alone(*rows(*([70 + token, 60 + token] for token in range(7))))
+def test_a_token_that_was_never_met_has_its_single_token_row():
+    evidence = Evidence(2, n_single_token_rows=7)
+    evidence.set_single_token_rows(*rows(*([70 + token, 60 + token] for token in range(7))))
     evidence.begin([5, 9], Prefill(9, frozenset(), lambda k, wanted: rows([90, 91], [90, 91])))
     root = evidence.root([5, 9, 9])
-    nowhere = root._replace(state=0, length=0, before=1, previous=1)
-    assert cells(evidence, nowhere._replace(token=4)) == {74: (0, HIGH), 64: (0, LOW)}  # tier ALONE is the first
-    assert cells(evidence, nowhere._replace(token=7)) == {}  # its row alone is not known
+    nowhere = root._replace(suffix=0, length=0, before=1, previous=1)
+    assert cells(evidence, nowhere._replace(token=4)) == {74: (0, HIGH), 64: (0, LOW)}  # tier SINGLE_TOKEN is the first
+    assert cells(evidence, nowhere._replace(token=7)) == {}  # its single-token row is not known
     assert cells(evidence, nowhere._replace(token=5)) == {90: (0, UNIGRAM * TIER + HIGH), 91: (0, UNIGRAM * TIER + LOW)}
     assert source_of(HIGH) == ADJACENCY
     evidence.begin([8, 9], Prefill(9, frozenset(), lambda k, wanted: rows([90, 91], [90, 91])))  # kept, cold as it is
     assert cells(evidence, nowhere._replace(token=4)) == {74: (0, HIGH), 64: (0, LOW)}
-    with pytest.raises(ValueError, match="n_alone must be >= 0"):
-        Evidence(n_alone=-1)
+    with pytest.raises(ValueError, match="n_single_token_rows must be >= 0"):
+        Evidence(n_single_token_rows=-1)
 
 
 def test_at_the_root_what_was_not_said_is_deferred():
     evidence = begun([5, 6], 90)  # the last row said 90, the root; 91 was its other id
     root = evidence.root([5, 6, 90])
-    assert cells(evidence, root, is_root=True) == {91: (0, ALONE * TIER + DEFERRED + LOW)}
+    assert cells(evidence, root, is_root=True) == {91: (0, SINGLE_TOKEN * TIER + DEFERRED + LOW)}
     assert cells(evidence, root, is_root=False) == {}
     tree = single_node(90)
     evidence.learn(tree, Verdict([0], 70), Scored([70], *rows([70, 71])))
     root = evidence.root([5, 6, 90, 70])
-    assert cells(evidence, root, is_root=True) == {71: (0, ALONE * TIER + DEFERRED + LOW)}
+    assert cells(evidence, root, is_root=True) == {71: (0, SINGLE_TOKEN * TIER + DEFERRED + LOW)}
 
 
 def test_a_learnt_tree_fills_all_three_tiers():
@@ -204,17 +204,17 @@ def test_a_learnt_tree_fills_all_three_tiers():
 
 def test_unlikely_candidates_are_left_out():
     evidence = begun([5, 6, 7, 8], 9)
-    place = evidence.root([5, 6, 7, 8, 9])._replace(state=0, length=0, before=5, previous=6, token=7)
-    chances = [0.5] * N_CELLS
-    chances[TRIGRAM * TIER + LOW] = 0.1
-    assert [token for token, _ in evidence.candidates(place, chances, 0.2, False)] == [90]
+    node = evidence.root([5, 6, 7, 8, 9])._replace(suffix=0, length=0, before=5, previous=6, token=7)
+    probabilities = [0.5] * N_CELLS
+    probabilities[TRIGRAM * TIER + LOW] = 0.1
+    assert [token for token, _ in evidence.candidates(node, probabilities, 0.2, False)] == [90]
 
 
 def test_a_drafts_row_stands_before_the_tables():
     evidence = begun([5, 6, 7, 8], 9)
     draft = [({90: 2}, [90, 50], [HIGH, LOW])]  # the row of 90 was not made
     root = evidence.root([5, 6, 7, 8, 9], draft)
-    found = cells(evidence, root._replace(state=0, length=0, before=5, previous=6, token=7))
+    found = cells(evidence, root._replace(suffix=0, length=0, before=5, previous=6, token=7))
     assert found[90][1] == DRAFT * TIER + HIGH
     assert found[50][1] == DRAFT * TIER + LOW
     assert found[91][1] == TRIGRAM * TIER + LOW
@@ -224,10 +224,10 @@ def test_a_drafts_row_stands_before_the_tables():
 
 def test_sources_apart_a_token_counts_by_its_likelier_evidence():
     evidence = begun([1, 2, 3, 1], 2, rows([2, 9], [3, 4], [1, 9], [2, 9]), joint=False)
-    place = evidence.root([1, 2, 3, 1, 2])
-    chances = [0.0] * N_CELLS
-    chances[BIGRAM * TIER + HIGH] = 0.5
-    assert dict(evidence.candidates(place, chances, 0.1, False)) == {3: BIGRAM * TIER + HIGH}
+    node = evidence.root([1, 2, 3, 1, 2])
+    probabilities = [0.0] * N_CELLS
+    probabilities[BIGRAM * TIER + HIGH] = 0.5
+    assert dict(evidence.candidates(node, probabilities, 0.1, False)) == {3: BIGRAM * TIER + HIGH}
 
 
 def test_cold_forgets_and_warm_keeps():
@@ -236,8 +236,8 @@ def test_cold_forgets_and_warm_keeps():
         evidence.root([1, 2, 3, 1, 2])
         ids, scores = rows([90, 91], [90, 91])
         evidence.begin([1, 2], Prefill(4, frozenset(), lambda k, n: (ids, scores)))  # noqa: B023 (asked at once)
-        place = evidence.child(evidence.child(evidence.root([1, 2, 4]), 1), 2)
-        assert (3 in cells(evidence, place)) == (state == "warm")
+        node = evidence.child(evidence.child(evidence.root([1, 2, 4]), 1), 2)
+        assert (3 in cells(evidence, node)) == (state == "warm")
 
 
 def test_a_nodes_source_is_a_match_before_a_draft_before_a_row():
