@@ -25,7 +25,9 @@ class BalancedDrafter:
     budget_mode: strict = at most B nodes · elastic = the reference's control, which reads GOOSE's context matches for
         their confidence c alone and enlarges the budget to B + int((max_chain - B) c); where the table knows nothing of
         the root it verifies the matched chain.
-    max_chain: of the enlarged budget. A node's score is the table's. Raises ValueError for values out of range.
+    max_chain: most nodes that confidence can enlarge the budget to; elastic only.
+
+    A node's score is the table's. Raises ValueError for an unknown budget_mode and for values out of range.
     """
 
     def __init__(

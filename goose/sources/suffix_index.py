@@ -32,7 +32,7 @@ class SuffixIndex:
         self.newest = self.ROOT
 
     def append(self, token: int) -> None:
-        """One more token of the text. At most `horizon` counts change; the work is constant on ordinary text."""
+        """Adds the next token of the text. At most `horizon` counts change; the work is constant on ordinary text."""
         links, lengths, counts = self.links, self.lengths, self.counts
         state = self._state_after(self.newest, token)
         # Longer strings than the horizon are not needed: drop them, or a text of one token would update them all.
