@@ -193,10 +193,12 @@ def convert(gguf: Path, out: Path) -> None:
 
     from goose.engine.lm import refusal
 
-    if reason := refusal(AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)):
+    config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    if reason := refusal(config):
         raise UserError(f"{gguf}: {reason}")
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **reading(gguf.name))
+    options = {"config": config, "dtype": torch.float32, **reading(gguf.name)}  # a header takes seconds to read
+    loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, **options)
     # transformers will not save a model that it loaded from GGUF, so the weights move into a plain one.
     config = copy.deepcopy(loaded.config)
     if hasattr(config, "quantization_config"):

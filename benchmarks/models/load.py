@@ -98,9 +98,7 @@ def load_model(spec: ModelSpec, *, device: str = "auto", dtype: str = "auto", ca
     device_map = spec.device_map or (None if device == "cpu" else device)
     if location.gguf:
         pin |= reading(location.gguf)
-    else:
-        pin["config"] = config
-    model = _load_weights(location, dtype=DTYPES[dtype], device_map=device_map, **pin)
+    model = _load_weights(location, config=config, dtype=DTYPES[dtype], device_map=device_map, **pin)
     return _loaded(spec, model, tokenizer, location.source, _revision(location), "pretrained", dtype, device)
 
 

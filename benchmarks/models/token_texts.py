@@ -26,7 +26,7 @@ def labels(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
 
     Part of a character is shown as its bytes in hexadecimal, an id without any text as its number.
     """
-    anchor = tokenizer("a", add_special_tokens=False)["input_ids"]  # behind it no decoder drops a leading space
+    anchor = tokenizer("a", add_special_tokens=False)["input_ids"]  # after it no decoder drops a leading space
     start = len(decoded(tokenizer, anchor))
     found = {}
     for token in sorted(set(ids)):
@@ -51,7 +51,7 @@ def _without_text(tokenizer: Any, token: int) -> str:
 
 
 def added_texts(tokenizer: Any, ids: Sequence[int], before: Sequence[int] = ()) -> list[str]:
-    """What each of `ids` adds to the text behind `before`; joined they are the text of the whole.
+    """What each of `ids` adds to the text after `before`; joined they are the text of the whole.
 
     A token that ends inside a character adds nothing yet; the one that completes the character adds it.
     """

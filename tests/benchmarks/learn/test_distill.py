@@ -171,7 +171,7 @@ def test_make_draft_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "benchmarks.models.load.load_model", lambda *_, **__: LoadedModel(*[tiny_model()] * 2, *"abcdefgh")
     )
-    monkeypatch.setattr("benchmarks.models.load.stop_ids", lambda *_: STOP)
+    monkeypatch.setattr("benchmarks.models.generation.stop_ids", lambda *_: STOP)
     monkeypatch.setattr("sys.argv", ["make_draft.py", "--layers", "0", "--data-dir", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"error: gsm8k: .*--data-dir FOLDER"):
         runpy.run_path(str(REPO / "scripts/make_draft.py"), run_name="__main__")
