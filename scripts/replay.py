@@ -1,6 +1,6 @@
 """Replays recorded token ids through context-only drafters: python scripts/replay.py FILE.jsonl.gz [--budget 60].
 
-Counts steps, without a clock. --time-on MODEL also times them, the recorded text forced upon that model of conf/model;
+Counts steps, without a clock. --time-on MODEL also times them, decoding the recorded text on that model of conf/model;
 --cost FILE projects the speed-up onto a verify-cost curve. A method is a file of conf/method."""
 
 import argparse

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.errors import UserError
 from benchmarks.files import disk_errors, write_text_atomically
 from benchmarks.show.page import build, find_runs
-from benchmarks.show.viewer_data import Limits
+from benchmarks.show.viewer_data import ViewerLimits
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {value}")
 
     runs = find_runs(args.runs)
-    text, notices = build(runs, args.figures, Limits(args.prompts, int(args.max_mb * 1e6)))
+    text, notices = build(runs, args.figures, ViewerLimits(args.prompts, int(args.max_mb * 1e6)))
     with disk_errors(args.out.parent):
         args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomically(args.out, text)

@@ -24,7 +24,7 @@ def tau(turns: Turns) -> float | None:
 
 
 def nodes_per_step(turns: Turns) -> tuple[float | None, int]:
-    """Mean and maximum number of tree nodes a step, root included."""
+    """Mean and maximum number of tree nodes per step, root included."""
     trees = [trees_of(turn) for turn in turns]
     mean = ratio(sum(t.n_nodes for t in trees), sum(t.n_steps for t in trees))
     return mean, max((t.max_nodes for t in trees), default=0)
@@ -56,7 +56,7 @@ class NodeCounts:
 
 
 def acceptance_by_source(turns: Turns) -> dict[str, NodeCounts]:
-    """Drafted, tested and accepted nodes a source: p_s of the context, p_t of the adjacency table, two ways each."""
+    """Drafted, tested and accepted nodes by source: p_s of the context, p_t of the adjacency table, two ways each."""
     counts = sum((trees_of(turn).by_source for turn in turns), np.zeros((3, len(SOURCE_NAMES)), dtype=np.int64))
     return {name: node_counts(counts[:, i]) for i, name in enumerate(SOURCE_NAMES) if i != ROOT}
 
@@ -73,7 +73,7 @@ def draft_acceptance(turns: Turns) -> float | None:
 
 
 def bound_on_mal(turns: Turns, n_nodes: int) -> float | None:
-    """Upper bound on MAL: an oracle's chain of the next output tokens emits n_nodes tokens a step until the end.
+    """Upper bound on MAL: an oracle's chain of the next output tokens emits n_nodes tokens per step until the end.
 
     turns: the baseline's; the first token is the prefill's. None without steps.
     """

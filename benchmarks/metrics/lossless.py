@@ -85,7 +85,7 @@ def fp32_judge(lm, lm_fp32, sampling: Sampling) -> Callable[[Sequence[int], int,
 
 @dataclass(frozen=True)
 class Losslessness:
-    n_outputs: int  # one a prompt, turn and repeat
+    n_outputs: int  # one per prompt, turn and repeat
     n_equal: int
     n_ties: int
 

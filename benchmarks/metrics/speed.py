@@ -1,4 +1,4 @@
-"""Speed: tokens a second, speed-ups and their intervals, projections, and where the time of a step goes.
+"""Speed: tokens per second, speed-ups and their intervals, projections, and where the time of a step goes.
 
 A `turn` is one recorded line without an error; a step is one target forward after prefill.
 """
@@ -62,7 +62,7 @@ def bootstrap_interval(columns: Sequence[np.ndarray], seed: int, n_resamples: in
     """95 % interval of (sum e / sum s) / (sum e0 / sum s0): low, high.
 
     columns: e, s, e0, s0, each [..., n_prompts]: emitted and seconds of the method and of plain decoding. Leading axes
-    are samples of their own, with the same resampled places.
+    are samples of their own, with the same resampled indices.
 
     A bootstrap of n prompts is too narrow by sqrt((n - 1) / n), and by the normal's quantile in place of Student's; the
     level is raised by both (Hesterberg, 2015, What Teachers Should Know About the Bootstrap, section 5.3).
@@ -114,7 +114,7 @@ def draft_overhead(turns: Turns) -> float | None:
 
 
 def step_milliseconds(turns: Turns) -> dict[str, float]:
-    """Median milliseconds a step of each part of a step; empty without steps."""
+    """Median milliseconds of each part of a step; empty without steps."""
     columns = {part: steps(turns, part) for part in STEP_PARTS}
     return {part: 1e3 * float(np.median(values)) for part, values in columns.items() if values}
 

@@ -27,7 +27,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Places:
+class TreePlaces:
     """Nodes by the place they hung at; the root's place is not one of them."""
 
     keys: np.ndarray  # uint64[p], sorted, each once
@@ -49,7 +49,7 @@ class TreeCounts:
     by_source: np.ndarray  # int64[3, N_SOURCES]
     by_depth: np.ndarray  # int64[3, largest depth + 1]
     by_rank: np.ndarray  # int64[3, largest rank + 1]
-    places: Places
+    places: TreePlaces
 
 
 def with_tree_counts(line: dict) -> dict:
@@ -110,15 +110,15 @@ def count_trees(steps: dict) -> TreeCounts:
     )
 
 
-def merged_places(parts: Sequence[Places]) -> Places:
+def merged_places(parts: Sequence[TreePlaces]) -> TreePlaces:
     """The places of several lines together."""
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Places.__annotations__}
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in TreePlaces.__annotations__}
     keys, where, group = np.unique(columns["keys"], return_index=True, return_inverse=True)
     sums = {}
     for name in ("drafted", "accepted"):
         sums[name] = np.zeros((len(keys), N_SOURCES), dtype=np.int64)
         np.add.at(sums[name], group, columns[name])
-    return Places(keys, *(columns[name][where] for name in ("parent_keys", "ranks", "depths")), **sums)
+    return TreePlaces(keys, *(columns[name][where] for name in ("parent_keys", "ranks", "depths")), **sums)
 
 
 def _numbers(values: Sequence) -> np.ndarray:
@@ -159,7 +159,7 @@ def _counts(rows: Sequence[np.ndarray], values: np.ndarray, size: int) -> np.nda
     return np.array([np.bincount(values[row], minlength=size) for row in rows], dtype=np.int64)
 
 
-def _places(above, keys, ranks, depths, sources, rows) -> Places:
+def _places(above, keys, ranks, depths, sources, rows) -> TreePlaces:
     nodes = np.flatnonzero(rows[DRAFTED])
     unique, where, group = np.unique(keys[nodes], return_index=True, return_inverse=True)
     example = nodes[where]
@@ -168,6 +168,6 @@ def _places(above, keys, ranks, depths, sources, rows) -> Places:
     drafted = np.bincount(cells, minlength=size)
     accepted = np.bincount(cells[rows[ACCEPTED][nodes]], minlength=size)
     shape = (len(unique), N_SOURCES)
-    return Places(
+    return TreePlaces(
         unique, keys[above[example]], ranks[example], depths[example], drafted.reshape(shape), accepted.reshape(shape)
     )

@@ -1,7 +1,7 @@
 """The rest of the metrics: what the draft trees look like, E(A) beside A, and what shape and cost explain.
 
-As in metrics.py every definition is one function, and every number of a table comes from one of them. A `turn` is one
-recorded line without an error, its trees counted or not (benchmarks/metrics/tree_counts.py).
+Every definition is one function, and every number of a table comes from one of them. A `turn` is one recorded
+line without an error, its trees counted or not (benchmarks/metrics/tree_counts.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -165,7 +165,7 @@ def median_known(values: Iterable[float | None]) -> float | None:
 
 
 def mean_step_seconds(turns: Turns) -> dict[str, float]:
-    """Mean seconds a step: the parts, and `other_s`, the rest of decoding (the drafter's begin, the loop itself).
+    """Mean seconds per step: the parts, and `other_s`, the rest of decoding (the drafter's begin, the loop itself).
 
     They sum to decode seconds / steps. Empty without steps.
     """

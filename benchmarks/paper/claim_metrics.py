@@ -2,7 +2,7 @@
 results/paper/claims.csv uses.
 
 A neighbour is another arm of the same model and dataset, at any budget and temperature. None: the arm has no such
-number. The numbers themselves come from metrics.py and tree_metrics.py.
+number. The numbers themselves come from benchmarks.metrics.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,7 @@
 The file's columns: table, model, dataset, method, metric, value, source. model `paper`: the five models of the GOOSE
 paper; dataset `all`: every dataset of its grid. value: a number, `low..high`, or `<x`. metric: a name of METRICS, with
 `mean`, `median` or `max` before it where the claim is about all cells together. source ends in `[conditions]`: the
-hardware, and key=value of settings of the run or of the method, parted by `;`.
+hardware, and key=value of settings of the run or of the method, separated by `;`.
 """
 
 import re
@@ -68,7 +68,7 @@ class Judgement:
     method: str  # ours
     verdict: str
     why: str
-    ours: list[float] = field(default_factory=list)  # one a cell, or the one statistic over them
+    ours: list[float] = field(default_factory=list)  # one per cell, or the one statistic over them
 
 
 def load_claims(file: Path = FILE) -> list[Claim]:

@@ -14,9 +14,9 @@ from benchmarks.record.turn import BASELINE
 
 @dataclass(frozen=True)
 class Comparison:
-    arms: list[Arm]  # one a (model, dataset, node budget, temperature, method)
+    arms: list[Arm]  # one per (model, dataset, node budget, temperature, method)
     superseded: list[str]  # names of arms measured more than once, of which the best run is shown
-    refused: list[str]  # a sentence a run that is left out: what differs
+    refused: list[str]  # a sentence for each run that is left out: what differs
 
     def where(self, **wanted) -> list[Arm]:
         """Arms by fields of theirs or of their run: where(model="tiny", method=["pld", "tr"])."""
@@ -133,7 +133,7 @@ def _one_each(arms: list[Arm]) -> tuple[list[Arm], list[str]]:
 
 
 def interrupted_and_failed(arms: Iterable[Arm]) -> list[str]:
-    """A sentence a run that is not finished, and one an arm that failed on some prompt."""
+    """A sentence for each run that is not finished, and for each arm that failed on some prompt."""
     arms = list(arms)
     notes = []
     for run in {arm.run.id: arm.run for arm in arms}.values():

@@ -63,7 +63,7 @@ def cells(arms: Sequence[Arm]) -> pd.DataFrame:
 
 
 def _methods_by_datasets(comparison: Comparison, text: Callable[[Arm], str], timed: bool = False) -> pd.DataFrame:
-    """One row a model and method, one column a dataset; then the paper's models without a run."""
+    """One row per model and method, one column per dataset; then the paper's models without a run."""
     arms = [arm for arm in comparison.arms if arm.method != BASELINE]
     datasets = layout.datasets_of(arms)
     rows = []

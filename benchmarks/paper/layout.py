@@ -37,7 +37,7 @@ class PaperTable:
     name: str  # of its files
     title: str
     shown: pd.DataFrame  # text, as Markdown and LaTeX print it
-    numbers: pd.DataFrame  # one row a cell, unrounded: the CSV
+    numbers: pd.DataFrame  # one row per cell, unrounded: the CSV
     notes: list[str] = field(default_factory=list)  # conditions, marks, and what is left out
 
 
@@ -166,7 +166,7 @@ def speed_up_text(arm: Arm) -> str:
 def by_dataset(
     arms: Sequence[Arm], rows: Sequence[tuple], datasets: Sequence[str], text: Callable[[Arm], str], timed: bool = False
 ) -> pd.DataFrame:
-    """One row a (model, node budget, method), one column a dataset."""
+    """One row per (model, node budget, method), one column per dataset."""
     found = {(a.run.model, a.run.node_budget, a.method, a.run.dataset): a for a in arms}
     body = [
         {"model": model, "B": str(budget), "method": method}
@@ -232,7 +232,7 @@ def notes_of(comparison: Comparison, shown: pd.DataFrame, made_by: str, arms: Se
 
 
 def conditions(arms: Sequence[Arm]) -> list[str]:
-    """One sentence a kind of run: model, machine, versions, settings, and how many prompts of which dataset."""
+    """One sentence for each kind of run: model, machine, versions, settings, and how many prompts of which dataset."""
     prompts: dict[str, dict[str, tuple[int, int]]] = {}
     for arm in arms:
         if arm.state == "measured":

@@ -63,7 +63,7 @@ def expectations(arms: Sequence[Arm]) -> PaperTable:
     columns = ["model", "dataset", "B", "T", "method", "E(A)", "A", "E(A) - A", "steps"]
     shown = pd.DataFrame(body, columns=columns)
     notes = [
-        "means a step over the steps that recorded an expectation; both count the bonus; A is accepted nodes + 1 "
+        "means per step over the steps that recorded an expectation; both count the bonus; A is accepted nodes + 1 "
         "before the cut at a stop id or at the limit, so it can lie above MAL",
         *layout.notes_of(comparison, shown, MADE_BY),
     ]

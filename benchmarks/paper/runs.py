@@ -89,8 +89,8 @@ class Arm:
     losslessness: Losslessness
     is_judged: bool  # False: an interrupted half-precision run, whose divergences nobody has explained yet
     first_divergence: dict | None
-    numbers: dict[str, float | None] = field(default_factory=dict)  # of metrics.py; absent where not measured
-    step_seconds: dict[str, float] = field(default_factory=dict)  # mean seconds of a step, a part
+    numbers: dict[str, float | None] = field(default_factory=dict)  # of benchmarks.metrics; absent where not measured
+    step_seconds: dict[str, float] = field(default_factory=dict)  # part -> mean seconds per step
     by_source: dict[str, NodeCounts] = field(default_factory=dict)
     by_depth: list[NodeCounts] = field(default_factory=list)
     by_rank: list[NodeCounts] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Tables 10 and 11: where the time of a step goes, and what the recorded steps would gain at another verify cost."""
+"""Tables 10 and 11: where the time of a step goes, and what the recorded steps gain at another verification cost."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -44,7 +44,7 @@ def step_times(arms: Sequence[Arm]) -> PaperTable:
     ]
     shown = pd.DataFrame(body, columns=columns)
     notes = [
-        "mean milliseconds a step (forward: launching it, and all of it on a CPU; fetch: waiting for it; other: the "
+        "mean milliseconds per step (forward: launching it, on a CPU all of it; fetch: waiting for it; other: the "
         "drafter's begin and the loop), the drafter's share of decoding, and explained: MAL x t(1) / (t(n) + host) "
         "beside the measured speed-up",
         *layout.notes_of(comparison, shown, "make grid EXP=main or EXP=embedded", kept),
@@ -86,8 +86,8 @@ def projected(arms: Sequence[Arm], curves: Sequence[CostCurve]) -> PaperTable:
     shown = pd.DataFrame(body, columns=["curve", "model", "method", *datasets])
     notes = [
         "projected, not measured: seconds of plain decoding of the same text / seconds of the method, both from the "
-        "recorded steps (nodes and context length of each) at the curve's verify cost; without prefill, commits and "
-        "the host's work",
+        "recorded steps (nodes and context length of each) at the curve's verification cost; prefill, commits and "
+        "the host's work are not included",
         *([] if curves else [f"no cost curve in results/cost: {MAKE_CURVE}"]),
         *layout.notes_of(comparison, shown, "make grid EXP=main or EXP=embedded", kept),
     ]

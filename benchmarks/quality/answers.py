@@ -1,6 +1,6 @@
 """What the methods of a finished run answered: texts from recorded ids, the items they answer, and which are the same.
 
-It does not know whether an answer is right (scorers.py) nor how fast it was given (metrics.py).
+It does not know whether an answer is right (scorers.py) nor how fast it was given (benchmarks.metrics).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from benchmarks.models.load import load_tokenizer, spec_of
 from benchmarks.record.run_folder import RunFolder
 
 Ids = tuple[tuple[int, ...], ...]  # output ids of each turn
-Place = tuple[str, int]  # item id, repeat
-Outputs = dict[str, dict[Place, Ids]]  # by method; only what was finished
+AnswerKey = tuple[str, int]  # item id, repeat
+Outputs = dict[str, dict[AnswerKey, Ids]]  # by method; only what was finished
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_answers(folder: RunFolder, dataset_path: str | None = None, model_path:
 
 def recorded_outputs(folder: RunFolder) -> tuple[Outputs, dict[str, int]]:
     """The finished outputs by method, and how many conversations of each method failed in some turn."""
-    turns: dict[tuple[str, Place], dict[int, dict]] = {}
+    turns: dict[tuple[str, AnswerKey], dict[int, dict]] = {}
     for line in folder.lines():
         turns.setdefault((line["method"], (line["prompt_id"], line["repeat"])), {})[line["turn"]] = line
     outputs: Outputs = {method: {} for method in folder.header["methods"]}
@@ -80,7 +80,7 @@ def recorded_outputs(folder: RunFolder) -> tuple[Outputs, dict[str, int]]:
     return outputs, n_failed
 
 
-def same_answers(outputs: Mapping[str, Mapping[Place, Ids]]) -> dict[str, str | None]:
+def same_answers(outputs: Mapping[str, Mapping[AnswerKey, Ids]]) -> dict[str, str | None]:
     """Method -> the first method before it whose outputs are all the same, or None."""
     same: dict[str, str | None] = {}
     for method, own in outputs.items():
@@ -91,7 +91,7 @@ def same_answers(outputs: Mapping[str, Mapping[Place, Ids]]) -> dict[str, str | 
 def answer_text(tokenizer: Any, ids: Sequence[int], stop_ids: Iterable[int]) -> str:
     """The text of output ids as it follows other text, without the stop id that ended it.
 
-    Decoded behind a line end, because some tokenizers drop a blank that begins a text, and with it an indentation.
+    Decoded after a line end, because some tokenizers drop a blank that begins a text, and with it an indentation.
     """
     ids = list(ids[:-1]) if ids and ids[-1] in set(stop_ids) else list(ids)
     anchor = tokenizer("\n", add_special_tokens=False)["input_ids"]

@@ -2,22 +2,22 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from benchmarks.data.items import Item
 from benchmarks.errors import UserError
+from benchmarks.files import disk_errors, write_text_atomically
 
 
 def model_answers(
     model_id: str,
     items: Mapping[str, Item],
-    conversations: Mapping[tuple[str, int], Sequence[str]],  # (item id, repeat) -> an answer a turn
+    conversations: Mapping[tuple[str, int], Sequence[str]],  # (item id, repeat) -> an answer for each turn
     created: str,
 ) -> list[dict]:
-    """One row a question, in the order of their ids; the repeats are its choices. `created` is an ISO date."""
+    """One row per question, in the order of their ids; the repeats are its choices. `created` is an ISO date."""
     choices: dict[str, list[dict]] = {}
     for item_id, repeat in sorted(conversations):
         turns = [answer.strip() for answer in conversations[item_id, repeat]]
@@ -51,10 +51,6 @@ def question_id(item: Item) -> int:
 
 def write_answers(file: Path, rows: Sequence[dict]) -> None:
     """JSON lines, whole or not at all."""
-    temporary = file.with_name(file.name + ".tmp")
-    try:
+    with disk_errors(file.parent):
         file.parent.mkdir(exist_ok=True)
-        temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        os.replace(temporary, file)
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}. Make room there, or make the folder writable.") from error
+    write_text_atomically(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -30,9 +30,9 @@ def replay(
     stop_ids: Collection[int] = (),
     start: str = "prefill",
 ) -> list[dict]:
-    """One line a recording, as metrics.py reads them; the drafter goes through them in order, as in a run.
+    """One line per recording, as benchmarks.metrics reads them; the drafter goes through them in order, as in a run.
 
-    start: prefill: the first output token is the prefill's, as in goose.decode · prompt: the first step drafts behind
+    start: prefill: the first output token is the prefill's, as in goose.decode · prompt: the first step drafts after
         the bare prompt and emits that token too, as a loop without a prefill of its own counts.
     """
     if start not in STARTS:
@@ -50,7 +50,7 @@ def replay(
 def _steps(
     recording: Recording, drafter: Drafter, node_budget: int, stop_ids: frozenset[int], n_given: int
 ) -> dict[str, list]:
-    """The columns of the steps that write the output behind its first `n_given` tokens."""
+    """The columns of the steps that write the output after its first `n_given` tokens."""
     prompt, output = recording.prompt_ids, recording.output_ids
     columns: dict[str, list] = {name: [] for name in ("context", "emitted", "path", *TREE_COLUMNS)}
     drafter.begin(list(prompt), Prefill(output[0], stop_ids, _no_scores))
@@ -87,7 +87,7 @@ def replay_table(
     conditions: str,
     curve: CostCurve | None = None,
 ) -> CellTable:
-    """Two blocks: every measure a method, MAL a dataset and category. With a curve: the speed-up projected onto it."""
+    """Two blocks: every measure by method; MAL by dataset and category. With a curve: the projected speed-up."""
     methods = [_method_row(method, turns) for method, turns in lines.items()]
     if curve is not None:
         for row, turns in zip(methods, lines.values(), strict=True):

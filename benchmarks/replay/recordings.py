@@ -41,7 +41,7 @@ class Recording:
         return self.dataset in ("mt_bench", "spec_bench_other") or self.category == "math_reasoning"
 
     def line(self, method: str, **recorded) -> dict:
-        """A line as metrics.py reads it: which turn, which method, and what was `recorded` of it."""
+        """A line as benchmarks.metrics reads it: which turn, which method, and what was `recorded` of it."""
         place = {"prompt_id": self.id, "turn": self.turn, "method": method, "repeat": 0, "error": None}
         return {**place, "dataset": self.dataset, "category": self.category, **recorded}
 

@@ -1,6 +1,6 @@
-"""The table of a shape-true replay: recorded text, real seconds of a model of a shape, weights of any kind.
+"""The table of a teacher-forced timed replay: recorded text, real seconds of a model of that shape, any weights.
 
-What is timed is timed.py; this file loads the model, holds the steps against the exact replay's and lays
+The timing is timed.py's; this file loads the model, holds the steps against the exact replay's and lays
 the numbers out. Its speed-ups are real times of real steps, and yet no run: nothing was generated.
 """
 
@@ -42,14 +42,14 @@ def time_on(
     lines = timed_replay(lm, recordings, drafters, node_budget, stop_ids)
     for method, turns in exact.items():
         if metrics.steps(turns, "emitted") != metrics.steps(lines[method], "emitted"):
-            raise RuntimeError(f"{method}: the timed steps are not the replay's, so a forced forward went wrong")
+            raise RuntimeError(f"{method}: the timed steps are not the replay's, so teacher forcing went wrong")
     rows = [_row(method, turns, lines[BASELINE]) for method, turns in lines.items()]
     conditions = _conditions(loaded, lm)
     if curve is not None:
         for row, turns in zip(rows, lines.values(), strict=True):
             row["projected"] = number(metrics.projected_speed_up(turns, curve.seconds, host=True), 2, "x")
-        conditions += f"\nprojected: speed-up by the {curve.label}, the drafter's seconds here added"
-    title = f"shape-true replay: text recorded, weights {loaded.weights}"
+        conditions += f"\nprojected: speed-up expected from the {curve.label}, with the drafter's time measured here"
+    title = f"teacher-forced timed replay: text recorded, weights {loaded.weights}"
     return CellTable({title: rows}, conditions, [], [])
 
 

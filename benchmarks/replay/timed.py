@@ -1,9 +1,9 @@
-"""Shape-true replay: a recorded answer forced through a model of the recorded one's shape, so that times are real.
+"""Teacher-forced timed replay: a recorded answer, decoded on a model of the recorded one's shape with real times.
 
 The forward is run and timed as always; then the recorded token is made the target's choice after every node whose path
-equals the recording. Decoding so follows the recorded text exactly, whatever the weights say, and a model with random
-weights gives the real time of each real step. It holds for drafters that look at the context alone, as every replay
-(benchmarks/replay/recordings.py). It judges no output: that the text comes out is the construction, not a result.
+equals the recording. Decoding therefore follows the recorded text exactly, whatever the weights say, and a model with
+random weights gives the real time of each real step. It holds for drafters that look at the context alone, as every
+replay (benchmarks/replay/recordings.py). It judges no output: the text comes out by construction.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,11 +21,11 @@ from goose.engine.tree import DraftTree
 WARM_UP_TOKENS = 16
 
 
-class ForcedLM:
-    """A TreeLM whose greedy choice is one recording's answer; one recording each, over one TreeLM for all.
+class TeacherForcedLM:
+    """A TreeLM whose greedy choice is one recording's answer; one for each recording, over one TreeLM.
 
-    Beyond a plain forward a step takes one transfer of the forced ids and one scatter into the logits, both prepared
-    while a GPU works on the forward.
+    Beyond a plain forward, a step transfers the recorded ids and scatters them into the logits; both are prepared while
+    a GPU works on the forward.
     """
 
     def __init__(self, lm, recording: Recording):
@@ -45,7 +45,7 @@ class ForcedLM:
     def prefill(self, ids: Sequence[int], reserve: int) -> torch.Tensor:
         """As TreeLM's; the last row's choice is the recording's first token."""
         if list(ids) != self._text[: self._n_prompt]:
-            raise ValueError("the prompt is not the recording's; make a ForcedLM for each recording")
+            raise ValueError("the prompt is not the recording's; make a TeacherForcedLM for each recording")
         return self._forced(self._lm.prefill(ids, reserve), [self._text[self._n_prompt]])
 
     def prompt_top_k(self, k: int, rows: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def timed_replay(
     stop_ids: Collection[int] = (),
     on_turn: Callable[[dict], None] = lambda line: None,
 ) -> dict[str, list[dict]]:
-    """Method -> its lines, one a recording, as a measured run's: tokens, trees and seconds of every step.
+    """Method -> its lines, one per recording, as a measured run's: tokens, trees and seconds of every step.
 
     Methods take turns on each recording, their order rotated; each drafter goes through the recordings in order.
     Raises UserError for a drafter that needs scores and a recording that cannot be followed on this model.
@@ -91,13 +91,13 @@ def timed_replay(
     for make in drafters.values():  # on drafters of its own: warming up never touches measured state
         first = recordings[0]
         n_warm_up = min(WARM_UP_TOKENS, len(first.output_ids))
-        decode(ForcedLM(lm, first), first.prompt_ids, make(), max_new_tokens=n_warm_up, node_budget=node_budget)
+        decode(TeacherForcedLM(lm, first), first.prompt_ids, make(), max_new_tokens=n_warm_up, node_budget=node_budget)
     lines: dict[str, list[dict]] = {name: [] for name in drafters}
     for job in schedule(recordings, list(drafters), repeats=1):
         recording = job.prompt
         drafter = measured[job.method]
         generation = decode(
-            ForcedLM(lm, recording),
+            TeacherForcedLM(lm, recording),
             recording.prompt_ids,
             drafter,
             max_new_tokens=len(recording.output_ids),

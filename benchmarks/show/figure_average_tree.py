@@ -1,6 +1,6 @@
 """The average tree of each method: where its nodes hang, from which source, and how often one there was accepted.
 
-Draws metrics_tree.AverageTree and computes no metric. A node's area is the share of steps that accepted a node at its
+Draws tree_metrics.AverageTree and computes no metric. A node's area is the share of steps that accepted a node at its
 place, its colour the source; where several sources shared a place it is a pie of what was accepted from each. A small
 ring is a place that is drafted and hardly ever accepted.
 """

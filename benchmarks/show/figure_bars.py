@@ -43,7 +43,7 @@ class BarPanel:
 def draw_bars(
     rows: Sequence[Sequence[BarPanel]], x_label: str, stem: Path, reference: float | None = None
 ) -> list[Path]:
-    """Horizontal bars, one panel a cell; `reference` is a line across them, at plain decoding's 1."""
+    """Horizontal bars, a panel for each cell; `reference` is a line across them, at plain decoding's 1."""
     n_columns = max(map(len, rows))
     n_bars = [max(len(panel.bars) for panel in row) for row in rows]
     largest = max((b.high or b.value or 0 for row in rows for panel in row for b in panel.bars), default=1) or 1
@@ -111,11 +111,11 @@ PART_LOOKS = {
 @dataclass(frozen=True)
 class TimePanel:
     title: str
-    bars: dict[str, dict[str, float]]  # method -> part of PART_LOOKS -> milliseconds a step
+    bars: dict[str, dict[str, float]]  # method -> part of PART_LOOKS -> milliseconds per step
 
 
 def draw_times(panels: Sequence[TimePanel], stem: Path) -> list[Path]:
-    """A row a panel: all parts of a step to the left; to the right the host's alone, which the forward would hide."""
+    """A row per panel: all parts of a step on the left; on the right the host's alone, which the forward would hide."""
     host = [part for part in PART_LOOKS if part not in ("forward", "fetch")]
     with plt.rc_context(PRINTED):
         n_bars = [len(panel.bars) for panel in panels]

@@ -1,7 +1,7 @@
 """Writes the report: one HTML page with tables, figures and the step viewer, that asks the network for nothing.
 
 `page` puts together sections, figures and the data of the viewer and does not know where they come from; `build` has
-them from finished run folders. Numbers are made elsewhere (tables.py), and so is what the viewer shows (viewer.py).
+them from finished run folders. Numbers are made in cell_table.py, what the viewer shows in viewer_data.py.
 """
 
 import base64
@@ -21,13 +21,13 @@ from benchmarks.record.identity import model_labels
 from benchmarks.record.run_folder import CELL, RUN, RunFolder
 from benchmarks.show.cell_table import cell_table
 from benchmarks.show.figures import SOURCE_COLOURS
-from benchmarks.show.viewer_data import Limits, Readers, compact_json, run_title, shown_run
+from benchmarks.show.viewer_data import Readers, ViewerLimits, compact_json, run_title, shown_run
 from goose.engine.tree import SOURCE_NAMES
 
 TARGET = "target"  # the prefill's token and every bonus: the target's own, from no tree
 COLOURS = {**SOURCE_COLOURS, TARGET: "#CC79A7"}  # Okabe-Ito as the others
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-Rows = Sequence[dict[str, str]]
+TableRows = Sequence[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Section:
     """A titled part of the page: tables by their titles (may be ""), each a list of rows, and notes below them."""
 
     title: str
-    tables: dict[str, Rows]
+    tables: dict[str, TableRows]
     notes: Sequence[str] = ()
 
 
@@ -54,7 +54,7 @@ def find_runs(roots: Sequence[Path]) -> list[Path]:
 
 
 def build(
-    runs: Sequence[Path], figures: Sequence[Path], limits: Limits, sections: Sequence[Section] = ()
+    runs: Sequence[Path], figures: Sequence[Path], limits: ViewerLimits, sections: Sequence[Section] = ()
 ) -> tuple[str, list[str]]:
     """The page, and notices of what it lacks: `sections`, then a section for each run, the figures and the viewer.
 
@@ -71,8 +71,8 @@ def build(
             continue
         header = folder.header | {"model": folder.header["model"] | {"name": labels[path]}}
         sections.append(run_section(header, lines, divergences))
-        # What a run leaves of its share goes to those behind it.
-        run = shown_run(header, lines, readers, Limits(limits.n_prompts, left // (len(runs) - n_before)))
+        # What a run leaves of its share goes to those after it.
+        run = shown_run(header, lines, readers, ViewerLimits(limits.n_prompts, left // (len(runs) - n_before)))
         left -= run.n_bytes
         notices += run.notices
         if run.data is not None:
@@ -116,7 +116,7 @@ def read_figure(file: Path) -> Figure:
 
 
 def page(sections: Sequence[Section], figures: Sequence[Figure], runs: Sequence[dict], notices: Sequence[str]) -> str:
-    """The whole page. `runs`: the viewer's data (viewer.ShownRun.data), one a run."""
+    """The whole page. `runs`: the viewer's data (viewer_data.ShownRun.data), one per run."""
     folder = importlib.resources.files("benchmarks.show") / "templates"
     names = ("report.html", "report.css", "steps.js", "viewer.js")
     html_text, css, steps, viewer = ((folder / name).read_text(encoding="utf-8") for name in names)
@@ -145,7 +145,7 @@ def _section(section: Section) -> str:
     return f'<details open>{summary}\n<div class="tables">{tables}</div>\n{_list(section.notes)}</details>'
 
 
-def _table(title: str, rows: Rows) -> str:
+def _table(title: str, rows: TableRows) -> str:
     caption = f"<caption>{html.escape(title)}</caption>" if title else ""
     columns = list(rows[0]) if rows else []
     head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in columns)

@@ -19,7 +19,7 @@ STEP_COLUMNS = ("tokens", "parents", "sources", "path", "emitted")
 
 
 @dataclass(frozen=True)
-class Limits:
+class ViewerLimits:
     """How much of one run is embedded. The bytes are those of its JSON."""
 
     n_prompts: int
@@ -76,7 +76,7 @@ class Readers:
         return {prompt.text_sha256: prompt for prompt in rendered}
 
 
-def shown_run(header: dict, lines: Sequence[dict], readers: Readers, limits: Limits) -> ShownRun:
+def shown_run(header: dict, lines: Sequence[dict], readers: Readers, limits: ViewerLimits) -> ShownRun:
     """The first repeat of the first prompts of a run, as many as the limits allow, whole prompts only."""
     notices = []
     tokenizer, prompts = None, {}

@@ -1,4 +1,4 @@
-"""The inside of the sandbox, in a process of its own that sandbox.py starts: leaves the host, then keeps watch.
+"""The inside of the sandbox, in a process of its own that runner.py starts: leaves the host, then keeps watch.
 
 Three processes. The keeper reads one request (JSON) from stdin, leaves the host's namespaces and file system, watches
 the clock and the output of the tested process, and prints one outcome (JSON). The holder is process 1 of a process
@@ -181,7 +181,7 @@ def watch(tested: int, said: dict[int, bytes], limits: dict) -> str | None:
 
 
 def outcome(stopped: str | None, report: bytes, status: int, cpu_s: float, limits: dict) -> dict:
-    """What happened: why it was stopped, else what it reported behind its nonce, else how it ended without a report."""
+    """What happened: why it was stopped, else what it reported after its nonce, else how it ended without a report."""
     lines = report.decode(errors="replace").rstrip("\n").split("\n")
     first, last = lines[0], lines[-1]
     if not first.startswith("ready "):

@@ -1,6 +1,6 @@
 """Runs a program somebody else wrote, a model say, together with its tests, where neither can reach anything.
 
-It knows processes and limits, not datasets. The confinement itself is in sandbox_keeper.py, which runs as a process of
+It knows processes and limits, not datasets. The confinement itself is in keeper.py, which runs as a process of
 its own. What holds, on Linux with namespaces (5.12 or newer), and where one part fails nothing is run:
 
     time        seconds of processor time and of the clock; memory of a process; number of processes and threads
@@ -45,7 +45,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Program:
-    """Python source: a solution, and tests that are run behind it in the same module."""
+    """Python source: a solution, and tests that are run after it in the same module."""
 
     solution: str
     tests: str

@@ -1,6 +1,6 @@
 """The tested process of the sandbox: gives up every privilege, runs a solution and its tests, reports once.
 
-It runs behind sandbox_keeper.py, already without network, other processes and the host's files. It knows nothing of
+It runs inside what keeper.py built, already without network, other processes and the host's files. It knows nothing of
 datasets, and nothing that it loads may be trusted once tested code has run: what the report needs is bound before.
 """
 
@@ -77,7 +77,7 @@ def conclude(nonce, what, own=os.getpid, write=os.write, leave=os._exit) -> None
 
 
 def tested_outcome(solution: str, tests: str, test_class: str | None) -> str:
-    """Runs the solution, then its tests, in one module: "passed", or why not with the detail behind a tab."""
+    """Runs the solution, then its tests, in one module: "passed", or why not with the detail after a tab."""
     for name in [name for name in sys.modules if name.startswith("benchmarks")]:
         del sys.modules[name]  # so that importing this file is no way to change what it says
     module = types.ModuleType("solution")

@@ -59,7 +59,7 @@ function stepAt(turn, position) {
 /** The nodes of a step's tree, the bonus as a last one: {token, parent, source, depth, row, state}.
  *
  * The bonus has no rank among the drafted ones; it stands ahead of them, so that what is emitted reads on straight.
- * state: root, accepted, cut (accepted, but behind the stop id or the limit), tested (its parent was accepted, it was
+ * state: root, accepted, cut (accepted, but after the stop id or the limit), tested (its parent was accepted, it was
  * not), untested, bonus. */
 function nodesOf(turn, outputIds, step, target) {
   const column = (name) => turn.steps[name][step];

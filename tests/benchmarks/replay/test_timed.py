@@ -19,7 +19,7 @@ from benchmarks.models.load import ModelSpec
 from benchmarks.replay.count import replay
 from benchmarks.replay.recordings import Recording
 from benchmarks.replay.tables import time_on
-from benchmarks.replay.timed import ForcedLM, timed_replay
+from benchmarks.replay.timed import TeacherForcedLM, timed_replay
 from goose.drafters.goose import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
@@ -93,13 +93,13 @@ def test_half_precision_follows_the_recording_too(dtype):
     half = TreeLM(tiny_model().to(dtype))
     text = made_up(1)[0]
     for make in DRAFTERS.values():
-        generation = decode(ForcedLM(half, text), text.prompt_ids, make(), max_new_tokens=len(text.output_ids))
+        generation = decode(TeacherForcedLM(half, text), text.prompt_ids, make(), max_new_tokens=len(text.output_ids))
         assert generation.output_ids == text.output_ids
 
 
 def test_only_rows_on_the_recorded_path_are_touched(lm):
     text = recording([7, 8, 9], [4, 5, 6])
-    forced = ForcedLM(lm, text)
+    forced = TeacherForcedLM(lm, text)
     first = forced.prefill(text.prompt_ids, reserve=10)
     assert first.argmax(-1).tolist() == [4]
     #        0: root 4 - 1: 5 (recorded) - 3: 6, the recording's end
@@ -127,7 +127,7 @@ def test_each_forward_is_run_once(lm):
 
     text = made_up(1)[0]
     n_new = len(text.output_ids)
-    generation = decode(ForcedLM(Counting(), text), text.prompt_ids, PromptLookupDrafter(), max_new_tokens=n_new)
+    generation = decode(TeacherForcedLM(Counting(), text), text.prompt_ids, PromptLookupDrafter(), max_new_tokens=n_new)
     assert generation.output_ids == text.output_ids
     assert scored == [tree.n_nodes for tree in generation.steps.trees]
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_forced_is_refused(lm):
     assert "a-1 takes 601 positions and the model has 512" in refused(recording([1] * 600, [2]))
     assert "has id 64 and the model's vocabulary ends at 63" in refused(recording([1], [64]))
     assert "a stop id stands inside" in refused(recording([1], [2, STOP, 2]))
-    forced = ForcedLM(lm, recording([1, 2], [3]))
+    forced = TeacherForcedLM(lm, recording([1, 2], [3]))
     with pytest.raises(ValueError, match="the prompt is not the recording's"):
         forced.prefill([1, 3], reserve=1)
     with pytest.raises(UserError, match="top_k = 0"):
@@ -169,7 +169,7 @@ def test_the_table_has_the_exact_rates_and_its_label():
     exact = {name: replay(texts, name, make(), B, [STOP]) for name, make in makers.items()}
     table = time_on(TINY, texts, makers, B, [STOP], exact, device="cpu")
     ((title, rows),) = table.blocks.items()
-    assert title == "shape-true replay: text recorded, weights random"
+    assert title == "teacher-forced timed replay: text recorded, weights random"
     assert [row["method"] for row in rows] == ["ar", "pld", "suffix"]
     assert rows[0]["speed-up"] == "1.00x"
     for row in rows[1:]:
@@ -208,14 +208,14 @@ def test_the_script_times_on_a_model_and_projects_onto_a_curve(run_script, tmp_p
     curve = a40.save(tmp_path)
     printed = run_script("--time-on", "tiny", "--device", "cpu", "--cost", curve)
     for text in (
-        "shape-true replay: text recorded, weights random",
+        "teacher-forced timed replay: text recorded, weights random",
         "ar ",
         "1.00x",
         "projected",
         "the roofline verify cost of llama3 in float16 on A40",
     ):
         assert text in printed
-    assert "shape-true" not in run_script()
+    assert "teacher-forced" not in run_script()
 
 
 def test_the_script_refuses_a_model_that_it_cannot_have(run_script):

@@ -13,13 +13,13 @@ import pytest
 from benchmarks.errors import UserError
 from benchmarks.show.figures import SOURCE_COLOURS
 from benchmarks.show.page import COLOURS, Figure, Section, build, page, read_figure, script_json
-from benchmarks.show.viewer_data import Limits
+from benchmarks.show.viewer_data import ViewerLimits
 from paths import REPO
 from recorded import ASKED, DRAFTERS, SAID, finished_run
 
 ROOT = REPO
 PNG = b"\x89PNG\r\n\x1a\n and so on"
-WIDE = Limits(9, 10**9)
+WIDE = ViewerLimits(9, 10**9)
 NASTY = "</script><script>alert(1)</script>{{data}}\u2028\u2029<!-- & \"'"
 
 
@@ -129,7 +129,7 @@ def test_figures_are_embedded_and_other_files_refused(tmp_path):
 def test_what_one_run_leaves_of_its_share_goes_to_those_behind_it(run, tmp_path):
     small = finished_run(tmp_path, {"ar": DRAFTERS["ar"]})
     both = sum(len(script_json(shown)) for shown in embedded(build([small.path, run.path], [], WIDE)[0])["runs"])
-    limits = Limits(9, both + 100)
+    limits = ViewerLimits(9, both + 100)
     assert build([small.path, run.path], [], limits)[1] == []
     assert "has room for" in build([run.path, small.path], [], limits)[1][0]
 

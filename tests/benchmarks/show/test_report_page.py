@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks.show.page import Section, build, page
-from benchmarks.show.viewer_data import Limits, Readers, shown_run
+from benchmarks.show.viewer_data import Readers, ViewerLimits, shown_run
 from browser import Browser, find_browser
 from handmade import failed
 from recorded import ASKED, SAID, finished_run
@@ -36,7 +36,7 @@ def goose(run):
 @pytest.fixture
 def viewer(browser, run, tmp_path):
     """The report of `run`, opened anew; without a word in the console in the end."""
-    (tmp_path / "report.html").write_text(build([run.path], [], Limits(9, 10**9))[0], encoding="utf-8")
+    (tmp_path / "report.html").write_text(build([run.path], [], ViewerLimits(9, 10**9))[0], encoding="utf-8")
     browser.open(tmp_path / "report.html")
     yield browser
     assert browser.problems == []
@@ -154,7 +154,7 @@ def test_zooming_scales_the_drawing(viewer):
 
 
 def test_colours_have_contrast_in_light_and_dark(browser, run, tmp_path):
-    (tmp_path / "report.html").write_text(build([run.path], [], Limits(9, 10**9))[0], encoding="utf-8")
+    (tmp_path / "report.html").write_text(build([run.path], [], ViewerLimits(9, 10**9))[0], encoding="utf-8")
     for scheme in ("light", "dark"):
         browser.open(tmp_path / "report.html", scheme=scheme)
         style = "(s => [s.color, s.backgroundColor])(getComputedStyle(document.querySelector({!r})))"
@@ -185,7 +185,7 @@ def test_pages_without_steps_say_so(browser, run, tmp_path):
     at_once = next(x for x in run.lines() if x["method"] == "ar" and x["prompt_id"] == "T/1")
     at_once = {**at_once, "output_ids": at_once["output_ids"][:1]}
     at_once["steps"] = {column: [] for column in at_once["steps"]}
-    data = shown_run(run.header, [*lines, failed("T/0", "goose"), at_once], Readers(), Limits(9, 10**9)).data
+    data = shown_run(run.header, [*lines, failed("T/0", "goose"), at_once], Readers(), ViewerLimits(9, 10**9)).data
     (tmp_path / "odd.html").write_text(page([], [], [data], []), encoding="utf-8")
     browser.open(tmp_path / "odd.html")
     assert text_of(browser, ".panel h3") == "ar"
@@ -194,7 +194,7 @@ def test_pages_without_steps_say_so(browser, run, tmp_path):
     assert text_of(browser, "#place") == "no step"
     assert "the prefill's token ended the output" in text_of(browser, ".summary")
     browser.press(*RIGHT)
-    data = shown_run(run.header, [failed("T/0", "ar"), failed("T/0", "goose")], Readers(), Limits(9, 10**9)).data
+    data = shown_run(run.header, [failed("T/0", "ar"), failed("T/0", "goose")], Readers(), ViewerLimits(9, 10**9)).data
     (tmp_path / "failed.html").write_text(page([], [], [data], []), encoding="utf-8")
     browser.open(tmp_path / "failed.html")
     assert text_of(browser, "#place") == "no method finished this prompt"

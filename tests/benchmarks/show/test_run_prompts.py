@@ -6,12 +6,12 @@ import yaml
 from benchmarks.models.embedded import tiny_tokenizer
 from benchmarks.quality.answers import read_answers
 from benchmarks.record.run_folder import RunFolder
-from benchmarks.show.viewer_data import Limits, Readers, shown_run
+from benchmarks.show.viewer_data import Readers, ViewerLimits, shown_run
 from command_line import run_here
 from paths import REPO
 from tiny_sets import mt_bench, written
 
-WIDE = Limits(n_prompts=9, n_bytes=10**9)
+WIDE = ViewerLimits(n_prompts=9, n_bytes=10**9)
 VICUNA = yaml.safe_load((REPO / "conf" / "model" / "vicuna7b.yaml").read_text())["chat_frame"]
 
 

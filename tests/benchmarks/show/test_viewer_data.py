@@ -5,11 +5,11 @@ import json
 import pytest
 
 from benchmarks.models.tiny import TINY_EOS
-from benchmarks.show.viewer_data import STEP_COLUMNS, Limits, Readers, compact_json, shown_run
+from benchmarks.show.viewer_data import STEP_COLUMNS, Readers, ViewerLimits, compact_json, shown_run
 from handmade import failed
 from recorded import ASKED, SAID, finished_run
 
-WIDE = Limits(n_prompts=9, n_bytes=10**9)
+WIDE = ViewerLimits(n_prompts=9, n_bytes=10**9)
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +53,17 @@ def test_whole_prompts_are_left_out_where_there_is_no_room_and_it_is_said(run):
     everything = shown(run)
     sizes = [len(compact_json(prompt)) for prompt in everything.data["prompts"]]
     assert everything.n_bytes == len(compact_json(everything.data)) > sum(sizes)
-    assert shown(run, Limits(2, 10**9)).data["prompts"] == everything.data["prompts"][:2]
-    assert shown(run, Limits(2, 10**9)).notices == []
-    short = shown(run, Limits(9, sum(sizes) - 1))
+    assert shown(run, ViewerLimits(2, 10**9)).data["prompts"] == everything.data["prompts"][:2]
+    assert shown(run, ViewerLimits(2, 10**9)).notices == []
+    short = shown(run, ViewerLimits(9, sum(sizes) - 1))
     assert short.data["prompts"] == everything.data["prompts"][:2]
     assert short.data["n_prompts"] == 3
     (notice,) = short.notices
     assert "has room for 2 of 3 prompts" in notice
-    nothing = shown(run, Limits(9, 10))
+    nothing = shown(run, ViewerLimits(9, 10))
     assert (nothing.data, nothing.n_bytes) == (None, 0)
     assert "0 of 3" in nothing.notices[0]
-    assert shown(run, Limits(0, 10**9)).data is None
+    assert shown(run, ViewerLimits(0, 10**9)).data is None
 
 
 def test_prompts_of_a_dataset_that_is_gone_or_changed_are_not_guessed(run):
