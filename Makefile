@@ -6,7 +6,7 @@ RUN ?= $(BIN)/python run.py
 .DEFAULT_GOAL := help
 .PHONY: help setup model draft demo grid test lint perf paper-tables paper-figures report
 
-help:  ## this list
+help:  ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .venv/.installed: pyproject.toml constraints.txt
@@ -15,39 +15,40 @@ help:  ## this list
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,dev]'
 	@touch $@
 
-setup: .venv/.installed  ## a virtual environment with the tested versions
+setup: .venv/.installed  ## create .venv with the tested versions of everything
 
-model: setup  ## the embedded SmolLM2-135M-Instruct, into ~/.cache/goose-bench (or $GOOSE_CACHE)
+model: setup  ## fetch SmolLM2-135M-Instruct, the default model, into ~/.cache/goose-bench (or $GOOSE_CACHE)
 	@$(BIN)/python -m benchmarks.models.embedded
 
 DATA_DIR ?=
-draft: model  ## distil a draft model of the embedded one, for opt_tree_draft and sequoia_draft (25 minutes)
+draft: model  ## train a small draft model of the default model, for the *_draft methods (25 minutes)
 	$(BIN)/python scripts/make_draft.py $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-demo: model  ## plain decoding, PLD and GOOSE on a few HumanEval prompts
-	$(RUN) 'compare=[ar,pld,goose]' limit=4 max_new_tokens=96
+demo: model  ## compare plain decoding, PLD, GOOSE and goose_opt on four HumanEval prompts
+	$(RUN) 'compare=[ar,pld,goose,goose_opt]' limit=4 max_new_tokens=96
 
 EXP ?= smoke
 ARGS ?=
-grid: setup  ## a grid of cells, EXP=smoke|embedded|main|topology|ablation|opt_tree|scaling; finishes what is missing
+grid: setup  ## run a grid of models and datasets, EXP=smoke|embedded|main|topology|ablation|opt_tree|scaling; resumes
 	$(RUN) -m +experiment=$(EXP) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(ARGS)
 
-test: model  ## all tests
+test: model  ## run all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-lint: setup  ## ruff: style and format
+lint: setup  ## check style and format (ruff) and types (mypy)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-perf: model  ## the engine beside its peers, as ratios of one run
+perf: model  ## time this engine against transformers' generate, as ratios within one run
 	$(BIN)/python scripts/perf.py
 
 RUNS ?= results/runs
-report: setup  ## one HTML page of finished runs: tables, figures, a viewer of every step
+report: setup  ## write one HTML page of finished runs: tables, figures, a viewer of every step
 	$(BIN)/python scripts/report.py $(RUNS) --figures $(wildcard results/figures/*.png)
 
-paper-tables: setup  ## the paper's tables from the runs below RUNS=results/runs, into results/tables
+paper-tables: setup  ## make the papers' tables from the runs in RUNS=results/runs, into results/tables
 	$(BIN)/python scripts/paper_tables.py $(RUNS) --only tables
 
-paper-figures: setup  ## the paper's figures, which take longer, into results/figures
+paper-figures: setup  ## make the papers' figures from the same runs, into results/figures
 	$(BIN)/python scripts/paper_tables.py $(RUNS) --only figures

@@ -2,6 +2,10 @@
 
 >>> import goose
 >>> generation = goose.decode(model, prompt_ids, goose.GooseDrafter(), max_new_tokens=128, stop_ids=[eos])
+>>> model.generate(**inputs, do_sample=False, custom_generate=goose.generate_with(goose.GooseDrafter()))
+
+A drafter guesses a tree of tokens, the target model verifies it in one forward pass, and the output is exactly that of
+plain decoding. Ids, trees and logits only: no text, no data sets, no benchmark.
 """
 
 from goose.drafters.goose import GooseDrafter
@@ -17,6 +21,8 @@ from goose.generation import generate_with
 from goose.sources.context import ContextMatcher
 from goose.sources.evidence import Evidence
 from goose.sources.transition import AdjacencyTable
+
+__version__ = "0.1.0"  # pyproject.toml reads it here
 
 __all__ = [
     "AcceptanceProbabilities",
@@ -36,6 +42,7 @@ __all__ = [
     "TreeBuilder",
     "TreeLM",
     "Verdict",
+    "__version__",
     "decode",
     "generate_with",
 ]

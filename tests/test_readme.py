@@ -1,8 +1,9 @@
-"""What the README shows must run: its Python blocks, its commands' names, its links."""
+"""What README and docs show must run or exist: Python blocks, commands, links, names of models, methods and columns."""
 
 import re
 
 import pytest
+import yaml
 
 import goose
 from benchmarks.models.tiny import tiny_model, tiny_tokenizer
@@ -11,6 +12,7 @@ from toy import P0, counter
 
 ROOT = REPO
 README = (ROOT / "README.md").read_text()
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *(ROOT / "docs").glob("*.md")]
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
@@ -46,12 +48,40 @@ def test_the_worked_drafter_is_lossless_and_accepts_something():
     assert len(BLOCKS[2].splitlines()) <= 36
 
 
-def test_links_and_make_targets_exist():
-    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+def test_the_readme_stays_short():
+    assert len(README.splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_make_targets_and_scripts_exist(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (page.parent / target).exists(), target
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"make ([a-z-]+)", README):
-        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
-    for group in ("model", "method"):
+    code = "\n".join(_code(text))
+    for line in re.findall(r"^make ([a-z -]+?)(?:  |$| [A-Z]+=)", code, flags=re.MULTILINE):
+        for target in line.split():
+            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    for script in re.findall(r"python ((?:scripts|examples)/\w+\.py)", text):
+        assert (ROOT / script).is_file(), script
+
+
+def test_every_model_and_every_method_is_explained():
+    for group, page in (("model", "README.md"), ("method", "docs/methods.md")):
+        text = (ROOT / page).read_text()
         for file in (ROOT / "conf" / group).glob("*.yaml"):
-            assert f"`{file.stem}`" in README, file
+            assert f"`{file.stem}`" in text, file
+
+
+def test_settings_in_run_commands_are_settings():
+    """The names before `=`; which values they take is for the commands' own tests."""
+    known = set(yaml.safe_load((ROOT / "conf" / "config.yaml").read_text())) | {"model", "dataset", "method"}
+    for command in re.findall(r"python run\.py ([^#\n]*)", "\n".join(page.read_text() for page in PAGES)):
+        for key in re.findall(r"(?:^|\s)'?([a-z_]+)[.\w]*=", command):
+            assert key in known, command
+
+
+def _code(text: str) -> list[str]:
+    """Fenced blocks and inline code."""
+    blocks = re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)
+    return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
