@@ -9,9 +9,8 @@ import keyword
 import re
 import textwrap
 import warnings
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
-_FENCE = "```"
 _LANGUAGES = ("", "python", "py", "python3", "python2")
 
 
@@ -32,7 +31,8 @@ def program(prompt: str, answer: str, name: str | None) -> str:
             return continued
     blocks = fenced_blocks(answer) or [answer, _from_first_definition(answer)]
     wholes = [code for code in map(longest_compiling, blocks) if code.strip()]
-    chosen = next((code for code in wholes if name in defined_names(code)), None)
+    bare = longest_compiling(_from_first_definition(answer))  # a fence may stand in its docstring
+    chosen = next((code for code in [*wholes, bare] if name in defined_names(code)), None)
     if chosen is None and prompt:
         bodies = [code for block in blocks for code in _as_bodies(prompt, block)]
         if bodies:
@@ -45,31 +45,75 @@ def program(prompt: str, answer: str, name: str | None) -> str:
 
 
 def fenced_blocks(answer: str) -> list[str]:
-    """The contents of every ``` block in order; one that is never closed goes on to the end.
+    """The contents of every block fenced by three or more backticks or tildes; one never closed goes on to the end.
 
     What follows the opening fence on its line is a language where it is one, and else the first line of the code. The
-    indentation of a fence, in a list say, is taken from its lines where all of them have it.
+    indentation of a fence, in a list say, is taken from its lines where all of them have it. A fence inside a string or
+    comment of the code does not close it.
     """
     blocks: list[tuple[int, list[str]]] = []  # the fence's indentation, the lines
-    is_open = False
-    for line in answer.split("\n"):
-        before, fence, after = line.partition(_FENCE)
-        if is_open:
-            if before.strip() or not fence:
-                blocks[-1][1].append(before)
-            if not fence:
-                continue
-            is_open = False
-            if not after.strip("` ") or _language(after) is None:  # text behind a closing fence opens nothing
-                continue
-        if fence:
-            code, closed, _ = _without_language(after.lstrip("`")).partition(_FENCE)
-            if closed and before.strip():  # code within a sentence
-                continue
-            indent = 0 if before.strip() else len(before)
-            blocks.append((indent, [" " * indent + code] if code.strip() else []))
-            is_open = not closed
+    at = 0
+    while opening := _OPENING.search(answer, at):
+        fence = opening[1]
+        before = answer[answer.rfind("\n", 0, opening.start(1)) + 1 : opening.start(1)]
+        line_end = _end_of_line(answer, opening.end())
+        first = _without_language(answer[opening.end() : line_end])
+        code, closed, _ = first.partition(fence)
+        indent = 0 if before.strip() else len(before)
+        head = [" " * indent + code] if code.strip() else []
+        at = line_end
+        if closed:
+            if not before.strip():  # else it is code within a sentence
+                blocks.append((indent, head))
+            continue
+        closing = _closing(answer, line_end + 1, opening, head, indent)
+        end = len(answer) if closing is None else closing.start(1)
+        lines = answer[line_end + 1 : end].split("\n") if line_end < len(answer) else []
+        if closing is not None and lines and not lines[-1].strip():
+            lines.pop()
+        blocks.append((indent, head + lines))
+        if closing is None:
+            break
+        at = _end_of_line(answer, closing.end())
+        after = answer[closing.end() : at]
+        if after.strip() and _language(after) is not None:  # it opens the next block, too; other text opens nothing
+            at = closing.start()
     return [_unindented(*block) for block in blocks if any(line.strip() for line in block[1])]
+
+
+_OPENING = re.compile(r"(?:^[ \t]*(?=~)|(?=`))(`{3,}|~{3,})", re.MULTILINE)
+_LITERAL = re.compile(  # a string or a comment
+    r"""#[^\n]*|(?P<quotes>'''|\"\"\")(?:\\.|(?!(?P=quotes)).)*(?:(?P=quotes)|\Z)"""
+    r"""|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""",
+    re.DOTALL,
+)
+
+
+def _closing(answer: str, start: int, opening: re.Match, head: list[str], indent: int) -> re.Match | None:
+    """The fence that closes a block whose own lines begin at `start`; None where none does.
+
+    The first one outside strings and comments, if the code compiles beyond those inside; else (text that is no Python,
+    a string never closed) the first of all.
+    """
+    n = len(opening[1])
+    like = rf"(`{{{n},}})" if opening[1][0] == "`" else rf"^[ \t]*(~{{{n},}})"
+    found = list(re.compile(like, re.MULTILINE).finditer(answer, start))
+    if not found:
+        return None
+    code_start = start - 1 - len(head[0].lstrip()) if head else start
+    literals = [match.span() for match in _LITERAL.finditer(answer, code_start)]
+    chosen = next((one for one in found if not any(a <= one.start(1) < b for a, b in literals)), None)
+    if chosen is found[0]:
+        return chosen
+    end = len(answer) if chosen is None else chosen.start(1)
+    code = longest_compiling(_unindented(indent, head + answer[start:end].split("\n")))
+    n_skipped = len(head) + answer[start : found[0].start(1)].count("\n") + 1  # lines up to the skipped fence's own
+    return chosen if len(code.rstrip().split("\n")) > n_skipped else found[0]
+
+
+def _end_of_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _unindented(indent: int, lines: list[str]) -> str:
@@ -87,7 +131,7 @@ def _language(info: str) -> str | None:
 
 def _without_language(info: str) -> str:
     language = _language(info)
-    return info if language is None else info.strip()[len(language) :].lstrip()
+    return info if language is None else info.lstrip()[len(language) :].lstrip()
 
 
 def _continued(prompt: str, completion: str) -> str | None:
@@ -138,14 +182,27 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def defined_names(code: str) -> list[str]:
-    """What `code`, which compiles, binds at its top level by def, class or assignment, in order."""
-    names = []
-    for node in statements(code):
-        if isinstance(node, _DEFINITIONS):
-            names.append(node.name)
-        elif isinstance(node, ast.Assign):
-            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return names
+    """What `code`, which compiles, binds at its top level by def, class, assignment or `from` import, in order."""
+    return [name for node in statements(code) for name in _bound_by(node)]
+
+
+def _bound_by(node: ast.stmt) -> list[str]:
+    """The names that a statement binds, also those inside an `if`, `try`, `with` or loop."""
+    if isinstance(node, _DEFINITIONS):
+        return [node.name]
+    if isinstance(node, ast.ImportFrom):
+        return [alias.asname or alias.name for alias in node.names]
+    if isinstance(node, ast.AnnAssign) and node.value is None:  # a declaration binds nothing
+        return []
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [part.id for target in targets for part in ast.walk(target) if _is_bound(part)]
+    inner = (one for field in ("body", "handlers", "orelse", "finalbody") for one in getattr(node, field, []))
+    return [name for one in inner for name in _bound_by(one)]
+
+
+def _is_bound(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def statements(code: str) -> list[ast.stmt]:
@@ -171,30 +228,39 @@ def _first_line(text: str) -> str:
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
-_NUMBER = re.compile(  # the sign is one where nothing that could be subtracted from stands before it
-    r"((?<![\w)\].])[-−–])?(?:\\?[$€£]\s?(-)?)?((?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
-)
-_RUN_ON = re.compile(r"\n\s*(?:Question|Q|Problem|Human|User|Instruction)\s*\d*\s*:|<\|", re.IGNORECASE)
+_AFTER_MARK = re.compile(r"#### (-?[0-9.,]+)")
+_LAST = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
 
 
 def strict_number(answer: str) -> Decimal | None:
-    """GSM8K's own format: the number behind the first `####`; None without one."""
-    after = answer.partition("####")[2]
-    match = _NUMBER.match(after.lstrip(" *:"))
-    return None if match is None else _value(match)
+    """GSM8K's own format: the number after the first `#### ` that one follows; None without one.
+
+    The `strict-match` rule of lm-evaluation-harness, as flexible_number is its `flexible-extract`. Neither cuts off
+    questions of its own that an answer runs on into. Commas, `$` and a last full stop are dropped before reading:
+
+        answer        1 234   1.234,50   +7     3/4   1e3
+        strict        1       1.23450    None   3     1      (of `#### ` and the answer)
+        flexible      234     1.23450    7      4     3
+
+    Deviation: numbers are compared by value, there as text, so that 18.00 is 18 here.
+    """
+    return next(filter(_is_number, map(_value, _AFTER_MARK.findall(answer))), None)
 
 
 def flexible_number(answer: str) -> Decimal | None:
-    """What strict_number finds, else the last number before the answer runs on into a question of its own."""
-    strict = strict_number(answer)
-    if strict is not None:
-        return strict
-    own = _RUN_ON.split(answer, maxsplit=1)[0]
-    *_, last = [None, *_NUMBER.finditer(own)]
-    return None if last is None else _value(last)
+    """The last number of the whole answer, whatever stands around it; strict_number says how forms are read.
+
+    Deviation: a match that is no number, as an ellipsis, is passed over.
+    """
+    return next(filter(_is_number, map(_value, reversed(_LAST.findall(answer)))), None)
 
 
-def _value(match: re.Match) -> Decimal:
-    sign, sign_behind_currency, digits = match.groups()
-    number = Decimal(digits.replace(",", ""))
-    return -number if sign or sign_behind_currency else number
+def _value(text: str) -> Decimal | None:
+    try:
+        return Decimal(text.replace(",", "").replace("$", "").removesuffix("."))
+    except InvalidOperation:
+        return None
+
+
+def _is_number(value: Decimal | None) -> bool:
+    return value is not None

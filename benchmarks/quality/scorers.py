@@ -128,7 +128,7 @@ def _gsm8k_answer(item: Item, answer: str, run: Run) -> Score:
     strict, flexible = strict_number(answer), flexible_number(answer)
     label = PASSED if flexible == expected else "no number" if flexible is None else "another number"
     counts = {"strict": _of(strict == expected), "flexible": _of(flexible == expected)}
-    return Score(label, counts, f"{flexible}, expected {expected}")
+    return Score(label, counts, f"strict {strict}, flexible {flexible}, expected {expected}")
 
 
 def _gsm8k_canonical(item: Item, run: Run) -> Score:
@@ -155,7 +155,7 @@ SCORERS = {
         _classeval_canonical,
     ),
     "gsm8k": Scorer(
-        {"strict": "the number behind ####", "flexible": "that, or else the answer's last number"},
+        {"strict": "the number after the first ####", "flexible": "the answer's last number"},
         False,
         _gsm8k_answer,
         _gsm8k_canonical,
