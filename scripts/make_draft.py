@@ -13,10 +13,10 @@ from time import perf_counter
 
 from benchmarks.errors import UserError
 from benchmarks.learn.distill import Recipe, distil
-from benchmarks.models.cache import cache_root
 from benchmarks.models.generation import stop_ids
 from benchmarks.models.load import ModelSpec, load_model
 from benchmarks.models.student import FOLDER, WEIGHTS, save_student
+from goose.engine.user_cache import cache_root
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from benchmarks.models.embedded import tiny_model, tiny_tokenizer
+from benchmarks.models.tiny import tiny_model, tiny_tokenizer
 from paths import REPO
 
 

@@ -4,19 +4,18 @@ Knows curves and the machine, no trees. What a curve is: benchmarks/cost/curve.p
 """
 
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from rich.progress import Progress
 
 from benchmarks.cost.curve import FOLDER, CostCurve, load_curve
 from benchmarks.errors import UserError
-from benchmarks.models.load import spec_named
-from benchmarks.models.shapes import config_of
 from goose.engine.cost import QuickCurve, conditions_of, quick_curve
 from goose.engine.identity import shape_digest
 
 UNSTEADY = 0.05  # standard error of a quick curve's least certain time, as a share, that is worth a word
+# Files of schema 1 hold a name instead of their model's shape: those that lie in results/cost.
+SHAPES_OF_SCHEMA_1 = {"llama3": "b768a9afe7640802", "smollm2": "e4e7b9d42f77d587"}
 MACHINE = ("cpu", "cores", "threads", "torch")  # of a curve's versions: what times on a CPU depend on
 
 
@@ -93,16 +92,7 @@ def full_curve_of(lm) -> CostCurve | None:
 
 
 def _shape_of(curve: CostCurve) -> str | None:
-    """Of a file of schema 1, which holds none, that of the model of that name in conf/model; None where it has none."""
-    return curve.model_shape or _shape_named(curve.model)
-
-
-@cache
-def _shape_named(model: str) -> str | None:
-    with suppress(UserError):
-        shape = spec_named(model).shape
-        return shape and shape_digest(config_of(shape))
-    return None
+    return curve.model_shape or SHAPES_OF_SCHEMA_1.get(curve.model)
 
 
 class StepCost:

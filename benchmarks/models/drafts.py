@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.errors import UserError
-from benchmarks.models.cache import cache_root
 from benchmarks.models.load import ModelSpec, load_model, load_tokenizer, resolve_device, resolve_dtype
 from benchmarks.models.student import FOLDER, WEIGHTS, LoadedDraft, load_student, make_student, placed
 from benchmarks.models.tiny import tiny_model
 from goose.engine.contract import Prefill
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DRAFT_MODEL, DraftTree
+from goose.engine.user_cache import cache_root
 from goose.engine.verify import Scored, Verdict
 from goose.sources.candidates import Row
 from goose.sources.draft_model import DraftModelCandidates, HeadTrim, shared_ids

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.models.cache import cache_root, is_complete, keep, refuse_without_room
+from benchmarks.models.cache import is_complete, keep, refuse_without_room
+from goose.engine.user_cache import cache_root
 
 MAGIC = b"GGUF"
 KEPT = "gguf"  # under the cache root: a folder a file, by its sha256

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from baselines.autoregressive import AutoregressiveDrafter
-from benchmarks.models.cache import cache_root, is_complete
+from benchmarks.models.cache import is_complete
 from benchmarks.models.embedded import FOLDER
 from goose.drafters.goose import GooseDrafter
 from goose.engine.decode import decode
 from goose.engine.lm import TreeLM
+from goose.engine.user_cache import cache_root
 from paths import SHARED
 
 pytestmark = pytest.mark.real_model

@@ -13,9 +13,10 @@ import torch
 
 from benchmarks.errors import UserError
 from benchmarks.models import cache, embedded
-from benchmarks.models.cache import MANIFEST, MODEL_FILES, cache_root, is_complete
+from benchmarks.models.cache import MANIFEST, MODEL_FILES, is_complete
 from benchmarks.models.embedded import FOLDER, ensure_embedded
 from benchmarks.models.tiny import tiny_model, tiny_tokenizer
+from goose.engine.user_cache import cache_root
 from paths import REPO
 
 GGUF = b"stand-in for the weights"

@@ -12,12 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.errors import UserError
 from benchmarks.models import load
-from benchmarks.models.cache import cache_root, is_complete
+from benchmarks.models.cache import is_complete
 from benchmarks.models.embedded import FOLDER
 from benchmarks.models.generation import generation_notice, stop_ids
 from benchmarks.models.load import ModelSpec, load_model
 from benchmarks.models.spec import STANDS_FOR
 from benchmarks.models.tiny import tiny_model, tiny_tokenizer
+from goose.engine.user_cache import cache_root
 from paths import REPO
 
 TINY = ModelSpec("tiny", "tiny", cpu_dtype="float32")

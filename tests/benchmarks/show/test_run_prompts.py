@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from benchmarks.models.embedded import tiny_tokenizer
+from benchmarks.models.tiny import tiny_tokenizer
 from benchmarks.quality.answers import read_answers
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.show.viewer_data import Readers, ViewerLimits, shown_run
