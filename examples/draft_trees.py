@@ -61,7 +61,7 @@ def summary(steps) -> str:
 
 
 def draw(steps, step: int, tokenizer, file: Path) -> None:
-    from benchmarks.show.figures import draw_tree
+    from benchmarks.show.figure_tree import draw_tree
 
     tree, path = steps.trees[step], steps.paths[step]
     labels = [tokenizer.decode([token]).replace("\n", "\\n").replace("$", r"\$").strip() for token in tree.tokens]
