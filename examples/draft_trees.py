@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import goose
 from baselines import AutoregressiveDrafter, PromptLookupDrafter
-from benchmarks.models.embedded import FOLDER, cache_root
+from benchmarks.models.embedded import FOLDER
+from goose.engine.user_cache import cache_root
 
 PROMPT = '''def count_vowels(text):
     """Number of vowels in text."""
