@@ -102,6 +102,7 @@ TINY_FAMILIES = {
     "qwen2_moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 32}),
     "qwen3_moe": ("Qwen3Moe", {**_EXPERTS, "mlp_only_layers": [0]}),
 }
+DENSE_FAMILIES = [name for name, (_, own) in TINY_FAMILIES.items() if "num_experts_per_tok" not in own]
 
 
 def tiny_model(family: str = "llama", max_positions: int = 512, **overrides) -> torch.nn.Module:

@@ -118,7 +118,7 @@ def test_each_forward_is_run_once(lm):
 
     class Counting:
         device, dtype, vocab_size, max_positions = lm.device, lm.dtype, lm.vocab_size, lm.max_positions
-        prefill, commit = lm.prefill, lm.commit
+        reserve, prefill, commit = lm.reserve, lm.prefill, lm.commit
         n_committed = property(lambda self: lm.n_committed)
 
         def score(self, tree):

@@ -177,3 +177,19 @@ def test_a_commit_touches_the_accepted_rows_only_whatever_the_contexts_length(n_
 @pytest.mark.parametrize("path", [[0], [0, 1, 2], list(range(60))])
 def test_a_path_that_is_a_prefix_moves_nothing(path):
     assert numbers_written_by_commit(100, path) == 0
+
+
+def test_what_was_left_is_cleared_once_and_again_only_after_a_write():
+    """So that clearing ahead of a timed prefill spares the prefill."""
+    cache = TreeCache([torch.device("cpu")], 1, 2, torch.float32)
+    cache.reset(8)
+    rows = torch.ones(1, 1, 3, 2)
+    for _ in range(2):
+        cache.update(rows, rows, 0)
+        cache.reset(8, clear=True)
+        assert not cache._blocks[0].any()
+        cache._blocks[0].fill_(7)  # behind its back: a second clearing would show
+        cache.reset(8, clear=True)
+        assert (cache._blocks[0] == 7).all()
+    cache.reset(9, clear=True)
+    assert not cache._blocks[0].any()

@@ -138,9 +138,7 @@ def test_what_runs_as_the_models_own_module_is_said():
 @pytest.mark.parametrize("implementation", ["eager", "grouped_mm"])
 def test_engine_graph_refuses_experts_whose_shapes_may_depend_on_the_data(implementation):
     model = tiny_model("mixtral", experts_implementation=implementation)
-    with pytest.raises(
-        ValueError, match=rf"'graph' cannot run .* experts_implementation='{implementation}'\) may take"
-    ):
+    with pytest.raises(ValueError, match=rf"'graph' cannot run .*experts_implementation='{implementation}'\) may take"):
         TreeLM(model, engine="graph")
 
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from goose.engine.families import FAMILIES
 from goose.engine.graph import length_bucket
 from goose.engine.lm import ENGINES, TreeLM
 from goose.engine.tree import CONTEXT, DraftTree, chain, single_node
-from toy import P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
+from toy import DENSE_FAMILIES, P0, TREE7, TREE7_PROMPT, random_tree, tiny_model
 
 PROMPT13 = [*TREE7_PROMPT, 41, 3, 3, 60]
 WAYS = {
@@ -27,7 +26,7 @@ every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.fixture(scope="module")
 def models():
     """The tiny models, made once; tests leave them as they found them."""
-    return {family: tiny_model(family) for family in FAMILIES}
+    return {family: tiny_model(family) for family in DENSE_FAMILIES}
 
 
 @torch.no_grad()
@@ -56,7 +55,7 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
 
 @every_way
 @pytest.mark.parametrize("prompt", [TREE7_PROMPT, PROMPT13], ids=["prompt 9", "prompt 13"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family, prompt, way):
     """Cases 1, 5, 7, 8."""
     model = models[family]
@@ -67,7 +66,7 @@ def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family
 
 
 @pytest.mark.parametrize("engine", ["eager", "fused"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_positions_counted_by_index_would_break_the_branches(models, family, engine, monkeypatch):
     """Case 1's negative control: the test above would see sequential positions; chains would not."""
     model = models[family]
@@ -137,7 +136,7 @@ def test_what_earlier_requests_left_changes_no_row_and_nothing_is_non_finite(mod
 
 
 @every_way
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_tokens(models, family, way):
     """Case 2: nodes 0, 2, 5 accepted, then token 61 at position 12."""
     model, layers = models[family], []
@@ -172,7 +171,7 @@ def test_none_and_all_accepted_leave_the_right_number_committed(models, path):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_many_random_trees_and_paths_in_a_row_stay_exact(models, family, engine):
     """Past 256 rows in one go, so that engine "graph" changes its length bucket on the way."""
     rng = np.random.default_rng(3)
