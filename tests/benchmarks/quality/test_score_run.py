@@ -1,4 +1,4 @@
-"""Cases 35 and 38: reference solutions first, each answer once, rates by hand; and what the table and the file say."""
+"""Scoring: reference solutions first, each answer once, rates by hand; and what the table and the file say."""
 
 import json
 import runpy
