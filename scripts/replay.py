@@ -19,7 +19,7 @@ from benchmarks.models.load import WEIGHTS, spec_named
 from benchmarks.replay.count import STARTS, replay, replay_table
 from benchmarks.replay.recordings import load_recordings, usual_stop_ids
 from benchmarks.replay.tables import time_on
-from benchmarks.show.cell_table import rich_tables
+from benchmarks.show.cell_table import print_blocks
 
 METHODS = Path(__file__).resolve().parents[1] / "conf" / "method"
 
@@ -55,7 +55,8 @@ def main() -> None:
         options = {"device": args.device, "dtype": args.dtype, "curve": args.cost}
         tables.append(time_on(spec, recordings, makers, args.budget, stop_ids, lines, **options))
     for table in tables:
-        Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
+        print_blocks(table, console := Console(highlight=False))
+    console.print(table.conditions, soft_wrap=not console.is_terminal)
 
 
 def method_config(name: str) -> DictConfig:
