@@ -1,8 +1,8 @@
 """A grid's folder: the runs of many cells under one name, what was planned, and what became of each cell.
 
-A cell is found again by the hash of its settings: a complete one is skipped, an interrupted one resumed. Outcomes are kept
-beside the runs, so that a failed cell does not disappear. This file neither chooses nor launches cells (Hydra's sweeper
-and launchers do) nor runs them (cell.py).
+A cell is found again by the hash of its settings: a complete one is skipped, an interrupted one resumed. Outcomes
+are kept beside the runs, so that a failed cell does not disappear. This file neither chooses nor launches cells
+(Hydra's sweeper and launchers do) nor runs them (cell.py).
 """
 
 import hashlib
