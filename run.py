@@ -1,4 +1,4 @@
-"""compose -> instantiate -> run -> print the table. The only file that sees Hydra.
+"""compose -> instantiate -> run -> print the table. No module of the packages sees Hydra.
 
 python run.py model=llama3 method=goose
 python run.py compare=[ar,pld,goose] limit=20
@@ -6,6 +6,13 @@ python run.py -m +experiment=embedded
 """
 
 import sys
+
+from benchmarks.run import terminal
+
+if __name__ == "__main__":
+    terminal.on_ctrl_c(terminal.stop_at_once)  # before the slow imports
+
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -13,6 +20,7 @@ from dataclasses import fields
 from functools import partial
 from itertools import product
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
 BASELINE = "ar"
 
 
-statuses: list[int] = []  # one a run: a multirun goes on behind a failed cell and exits with the worst
+statuses: list[int] = []  # one a run: a multirun goes on after a failed cell and exits with the worst
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
@@ -44,8 +52,12 @@ def main(cfg: DictConfig) -> None:
 
     job = HydraConfig.get()
     number = None if OmegaConf.is_missing(job.job, "num") else job.job.num  # of the cell in a multirun
+    terminal.on_ctrl_c(terminal.stop_in_order)
     try:
         outcome = attempt(cfg, number)
+    except KeyboardInterrupt:  # before the first measurement; a run that measures says how it is resumed
+        print("interrupted", file=sys.stderr)
+        outcome = grid.Outcome(grid.INTERRUPTED, "interrupted")
     except UserError as error:
         outcome = grid.Outcome(grid.FAILED, str(error))
     except Exception as error:  # in a grid the other cells go on, and this one is recorded as failed
@@ -96,12 +108,26 @@ def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
 class GridCallback(Callback):
     """Hydra calls it before and after a multirun, in the process that launches: a grid's plan and its summary."""
 
+    lock = None  # held from the plan to the summary
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        from benchmarks.files import disk_errors
+
+        sweeps = Path(config.hydra.sweep.dir)
+        if OmegaConf.select(config, "grid") is None:
+            try:
+                with disk_errors(sweeps):
+                    sweeps.mkdir(parents=True, exist_ok=True)
+            except UserError as error:
+                print(f"error: {error} Set runs_dir=FOLDER.", file=sys.stderr)
+                sys.exit(2)
         if (name := OmegaConf.select(config, "grid")) is not None:
             from benchmarks.record import grid
 
             try:
-                grid.begin(grid.grid_folder(config.runs_dir, name), planned_cells(config))
+                folder = grid.grid_folder(config.runs_dir, name)
+                GridCallback.lock = grid.locked(folder, "grid")
+                grid.begin(folder, planned_cells(config))
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
                 sys.exit(2)
@@ -199,7 +225,24 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
     return made
 
 
+def run() -> int:
+    """The exit status of everything that the command line asks for."""
+    with terminal.unbreakable_output():
+        try:
+            main()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return terminal.INTERRUPTED
+        finally:
+            if GridCallback.lock is not None:
+                GridCallback.lock.close()
+    return max(statuses, default=0)
+
+
 if __name__ == "__main__":
     sys.modules["run"] = sys.modules["__main__"]  # conf/config.yaml names run.GridCallback: this module, not a copy
-    main()
-    sys.exit(max(statuses, default=0))
+    try:
+        status = run()
+    finally:
+        terminal.on_ctrl_c(signal.default_int_handler)
+    sys.exit(status)

@@ -60,7 +60,7 @@ def write_bytes_atomically(file: Path, data: bytes) -> None:
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(temporary, file)
-        except OSError:  # half a file would keep the room that a full disk lacks
+        except BaseException:  # half a file would keep the room that a full disk lacks
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise

@@ -18,7 +18,7 @@ from benchmarks.cost.curve import FOLDER, CostCurve
 from benchmarks.cost.machine import measure_machine
 from benchmarks.errors import UserError, first_line
 from benchmarks.models.load import DTYPES, ModelSpec, load_model, resolve_dtype
-from benchmarks.show.cell_table import rich_tables
+from benchmarks.show.cell_table import print_blocks
 from benchmarks.show.cost_table import cost_table
 from goose.engine.lm import TreeLM
 
@@ -53,7 +53,8 @@ def main() -> None:
     curve = roofline(keys, spec) if keys.bandwidth or keys.flops else measured(keys, spec)
     file = curve.save(keys.out)
     table = cost_table(curve)
-    Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
+    print_blocks(table, console := Console(highlight=False))
+    console.print(table.conditions, soft_wrap=not console.is_terminal)
     print(file)
 
 

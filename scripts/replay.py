@@ -18,7 +18,7 @@ from benchmarks.models.spec import WEIGHTS
 from benchmarks.replay.count import STARTS, replay, replay_table
 from benchmarks.replay.recordings import load_recordings, usual_stop_ids
 from benchmarks.replay.tables import time_on
-from benchmarks.show.cell_table import rich_tables
+from benchmarks.show.cell_table import print_blocks
 
 
 def main() -> None:
@@ -52,7 +52,8 @@ def main() -> None:
         options = {"device": args.device, "dtype": args.dtype, "curve": args.cost}
         tables.append(time_on(spec, recordings, makers, args.budget, stop_ids, lines, **options))
     for table in tables:
-        Console().print(*rich_tables(table), table.conditions, sep="\n", highlight=False)
+        print_blocks(table, console := Console(highlight=False))
+    console.print(table.conditions, soft_wrap=not console.is_terminal)
 
 
 def make_drafter(name: str):

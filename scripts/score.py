@@ -12,7 +12,7 @@ from rich.progress import track
 
 from benchmarks.errors import UserError
 from benchmarks.quality.score_run import score_run
-from benchmarks.show.cell_table import rich_tables
+from benchmarks.show.cell_table import print_blocks
 
 KEYS = ("allow_code_execution", "dataset.path", "model.path")
 
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
         model_path=settings.get("model.path"),
         track=lambda items, what: track(items, what, console=console, transient=True),
     )
-    console.print(*rich_tables(table), sep="\n")
+    print_blocks(table, console)
     console.print(table.conditions, markup=False, highlight=False)
     for text in table.notices:
         console.print(f"notice: {text}", markup=False, highlight=False)

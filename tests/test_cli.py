@@ -226,3 +226,48 @@ def test_half_precision_and_sampling_and_every_attention_run_on_tiny(monkeypatch
     records = [json.loads(file.read_text()) for file in tmp_path.glob("*/run.json")]
     assert {d["verdict"] for r in records for d in r["divergences"]} <= {"tie"}
     assert all(d["spread"] is not None for r in records for d in r["divergences"])
+
+
+# Pipes and keys
+
+
+@pytest.mark.parametrize("how", ["pipe", "closed", "full"])
+def test_a_run_finishes_its_record_whatever_becomes_of_its_output(tmp_path, how):
+    command = f"{sys.executable} {REPO / 'run.py'} model=tiny limit=2 max_new_tokens=6 runs_dir={tmp_path / 'runs'}"
+    rest = {"pipe": "| true", "closed": ">&-", "full": "> /dev/full"}[how]
+    script = f"set -o pipefail; {command} {rest}"
+    done = subprocess.run(["bash", "-c", script], cwd=REPO, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert RunFolder.open(only_folder(tmp_path / "runs")).is_complete
+
+
+@pytest.mark.parametrize("wanted", ["hydra", "numpy", "torch"])
+def test_ctrl_c_while_modules_are_imported_is_one_line_and_status_130(tmp_path, wanted):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {wanted!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, str(REPO / "run.py"), "model=tiny", f"runs_dir={tmp_path / 'runs'}"]
+    done = subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("n_times", [1, 2])
+def test_ctrl_c_once_or_twice_while_measuring_has_no_traceback_and_the_run_can_be_resumed(tmp_path, n_times):
+    process = started("model=tiny", "limit=60", "max_new_tokens=64", f"runs_dir={tmp_path}")
+    deadline = time.monotonic() + 240
+    while not any(file.stat().st_size for file in tmp_path.glob("*/turns.jsonl")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    for _ in range(n_times):
+        process.send_signal(signal.SIGINT)
+    status, out, err = finished(process)
+    assert (status, "Traceback" in out + err) == (130, False)
+    assert RunFolder.open(only_folder(tmp_path)).lines()

@@ -236,3 +236,46 @@ def test_a_launcher_in_other_processes_gives_the_same_lines_and_sees_a_failed_ce
     assert process.returncode == FAILED, err
     assert "2 cells: 1 complete before, 1 failed" in out
     assert "cell 2 failed (node_budget=0): node_budget must be at least 1, got 0" in out
+
+
+def test_two_identical_grids_at_once_measure_each_cell_once(tmp_path):
+    both = [started(tmp_path, "+experiment=smoke") for _ in range(2)]
+    ended = [(*process.communicate(timeout=300), process.returncode) for process in both]
+    assert sum(status == 0 for _, _, status in ended) >= 1, ended
+    for out, err, status in ended:
+        assert "Traceback" not in err
+        if status:  # else it came after the other had ended
+            assert (status, out) == (FAILED, "")
+            assert err == (
+                "error: grid results/runs/smoke is being run by another process; wait for it, or choose another "
+                "grid=NAME\n"
+            )
+    assert len(runs(tmp_path / "results" / "runs" / "smoke")) == 2
+
+
+def test_a_grid_or_a_cell_that_another_process_runs_is_left_to_it(here, monkeypatch, capsys):
+    for name, options in (("grid", ["-m", "seed=0,1"]), ("cell", [])):
+        assert run_here(monkeypatch, capsys, *SMALL, *options)[0] == 0
+        before = {file: file.read_bytes() for file in (here / "g").rglob("*.json")}
+        locks = (here / "g" / ".locks").iterdir()
+        held = [grid.locked(here / "g", file.name) for file in locks if (file.name == "grid") == (name == "grid")]
+        status, _, err = run_here(monkeypatch, capsys, *SMALL, *options)
+        assert (status, err.count("is being run by another process")) == (FAILED, 1)
+        assert {file: file.read_bytes() for file in (here / "g").rglob("*.json")} == before
+        for file in held:
+            file.close()
+        assert run_here(monkeypatch, capsys, *SMALL, *options)[0] == 0
+
+
+def test_without_locks_a_grid_goes_on_with_a_notice(here, monkeypatch, capsys):
+    monkeypatch.setattr(run_folder, "fcntl", None)
+    status, _, err = run_here(monkeypatch, capsys, "-m", *SMALL)
+    assert (status, "notice: results/runs/g lies where files cannot be locked" in err) == (0, True)
+
+
+def test_a_multirun_writes_beside_its_runs_only(here, monkeypatch, capsys, tmp_path):
+    assert run_here(monkeypatch, capsys, "-m", *SMALL, f"runs_dir={tmp_path / 'elsewhere'}")[0] == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["elsewhere"]
+    (tmp_path / "file").write_text("")
+    status, out, err = run_here(monkeypatch, capsys, "-m", *SMALL, "grid=null", "runs_dir=file")
+    assert (status, out, err.count("\n"), "Set runs_dir=FOLDER" in err) == (2, "", 1, True)

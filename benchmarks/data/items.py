@@ -223,6 +223,8 @@ def _items(name: str, spec: _Spec, found: Rows, split: str) -> list[Item]:
 def _checked(spec: _Spec, row: object, number: int) -> dict:
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with {', '.join(spec.fields)}, got {row!r:.60}")
+    if lone := _lone_surrogate(row):
+        raise ValueError(f"{lone}: half of a surrogate pair is no text; repair or delete the row")
     row = spec.upstream_row(row, number)
     missing = [field for field in spec.fields if field not in row]
     if missing:
@@ -231,6 +233,24 @@ def _checked(spec: _Spec, row: object, number: int) -> dict:
         if not isinstance(row[field], kind):
             raise ValueError(f"{field} must be {kind.__name__}, got {row[field]!r:.60}")
     return row
+
+
+def _lone_surrogate(value: object, path: str = "") -> str | None:
+    """Where in a row a text cannot be written as UTF-8, which neither a tokenizer nor a record would take."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            shown = ascii(value[error.start])
+            return f"{path or 'the row'} holds {shown} at character {error.start}"
+        return None
+    if isinstance(value, dict):
+        parts = [(f"{path}.{ascii(key)[1:-1]}".lstrip("."), (key, one)) for key, one in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(path, one) for one in value]
+    else:
+        return None
+    return next((found for name, one in parts if (found := _lone_surrogate(one, name))), None)
 
 
 def _dealt(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[Item]:

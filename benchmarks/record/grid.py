@@ -1,6 +1,6 @@
 """A grid's folder: the runs of many cells under one name, what was planned, and what became of each cell.
 
-A cell is found again by the hash of its settings, so that a complete one is skipped and a torn one finished; outcomes
+A cell is found again by the hash of its settings: a complete one is skipped, an interrupted one resumed. Outcomes
 are kept beside the runs, so that a failed cell does not disappear. This file neither chooses nor launches cells
 (Hydra's sweeper and launchers do) nor runs them (cell.py).
 """
@@ -9,18 +9,19 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.record.history import READABLE, upgraded
-from benchmarks.record.run_folder import CELL, RUN
+from benchmarks.record.run_folder import CELL, RUN, take_lock
 
 PLAN, OUTCOMES = "plan.json", "outcomes"  # in the grid's folder, beside its run folders
 COMPLETE, PROBLEMS, FAILED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
@@ -59,6 +60,24 @@ def grid_folder(runs_dir: str | Path, name: str) -> Path:
     return Path(runs_dir) / name
 
 
+def locked(folder: Path, name: str) -> BinaryIO:
+    """The lock `name` ("grid", or a cell's hash) of a grid, held until the file is closed; UserError if it is taken."""
+    file = folder / ".locks" / name
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = open(file, "ab")  # noqa: SIM115 - the caller holds it
+    except OSError as error:
+        raise _no_room(error, folder) from error
+    taken = take_lock(opened)
+    if taken is False:
+        opened.close()
+        what = f"grid {folder}" if name == "grid" else f"this cell of grid {folder}"
+        raise UserError(f"{what} is being run by another process; wait for it, or choose another grid=NAME")
+    if taken is None:
+        print(f"notice: {folder} lies where files cannot be locked; run one process a grid", file=sys.stderr)
+    return opened
+
+
 def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:
     """Writes down what will be run, each cell as its overrides; the outcomes of an earlier start are dropped."""
     try:
@@ -67,11 +86,15 @@ def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:
             shutil.rmtree(folder / OUTCOMES)
         (folder / OUTCOMES).mkdir()
     except OSError as error:
-        raise UserError(
-            f"{error.filename or folder}: {error.strerror or error}. Make room there or choose another place with "
-            "runs_dir=FOLDER."
-        ) from error
+        raise _no_room(error, folder) from error
     write_atomically(folder / PLAN, {"started": time.time(), "cells": [list(overrides) for overrides in cells]})
+
+
+def _no_room(error: OSError, folder: Path) -> UserError:
+    return UserError(
+        f"{error.filename or folder}: {error.strerror or error}. Make room there or choose another place with "
+        "runs_dir=FOLDER."
+    )
 
 
 def config_hash(settings: dict[str, Any], methods: dict[str, dict], files: dict[str, str] | None = None) -> str:
@@ -109,7 +132,7 @@ def place(folder: Path, number: int) -> Place | None:
 
 
 def find(folder: Path, config_hash: str) -> Path | None:
-    """The run folder with these settings: a complete one before a torn one, of several the newest."""
+    """The run folder with these settings: a complete one before an interrupted one, of several the newest."""
     found = [file.parent for file in folder.glob(f"*/{CELL}") if _hash_of(_read(file)) == config_hash]
     return max(found, key=lambda run: ((run / RUN).exists(), run.name), default=None)
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,8 +60,12 @@ class RunFolder:
                 except FileExistsError:
                     continue
         own = {"schema_version": SCHEMA_VERSION, "run_id": run_id, "created": now.isoformat(timespec="seconds")}
-        folder = cls(path, json.loads(strict_json(_merged(own, header))))
-        write_atomically(path / CELL, folder.header)
+        try:
+            folder = cls(path, json.loads(strict_json(_merged(own, header))))
+            write_atomically(path / CELL, folder.header)
+        except BaseException:  # a full disk, Ctrl-C: a folder without its cell.json is no run
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return folder
 
     @classmethod
@@ -229,12 +234,17 @@ def _merged(own: dict, given: dict) -> dict:
 
 def _lock(file: BinaryIO) -> bool:
     """Takes the file for this process until it is closed; False when another process has it."""
+    return take_lock(file) is not False
+
+
+def take_lock(file: BinaryIO) -> bool | None:
+    """As _lock; None where the system, or a file system as some network ones are, has no locks."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks, as some network ones are: then as on a system without fcntl
-        return True
+    except OSError:
+        return None
     return True

@@ -24,13 +24,23 @@ from benchmarks.errors import UserError
 from benchmarks.metrics.lossless import divergences, fp32_judge
 from benchmarks.models.generation import generation_notice, stop_ids
 from benchmarks.models.load import LoadedModel, load_model, spec_of
-from benchmarks.record.grid import INTERRUPTED, Outcome, Place, config_hash, find, grid_folder, named_files, outcome_of
+from benchmarks.record.grid import (
+    INTERRUPTED,
+    Outcome,
+    Place,
+    config_hash,
+    find,
+    grid_folder,
+    locked,
+    named_files,
+    outcome_of,
+)
 from benchmarks.record.history import as_recorded
 from benchmarks.record.run_folder import RUN, RunFolder
 from benchmarks.record.turn import BASELINE
 from benchmarks.run.interleave import CellPrompt, Settings, asked_ids, longest_request, run_cell
 from benchmarks.run.preparation import prepared
-from benchmarks.show.cell_table import CellTable, cell_table, markdown, rich_tables
+from benchmarks.show.cell_table import CellTable, cell_table, markdown, print_blocks
 from goose.engine.lm import ATTENTIONS, ENGINES, TreeLM
 from goose.engine.verify import Sampling
 
@@ -71,6 +81,13 @@ def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, 
     """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
     settings = resolved(settings)
     folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
+    with locked(folder, key):  # from the search to the end of the run, so that no two processes measure one cell
+        return _in_locked_grid(folder, key, settings, methods, makers, place)
+
+
+def _in_locked_grid(
+    folder: Path, key: str, settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None
+) -> Outcome:
     found = find(folder, key)
     # Opening a torn folder mends it, and what is said of that belongs to resume().
     if found is not None and (found / RUN).exists() and RunFolder.open(found).is_complete:
@@ -240,13 +257,13 @@ def report(folder: RunFolder, table: CellTable, console: Console) -> int:
         (folder.path / "table.md").write_text(markdown(table), encoding="utf-8")
     except OSError as error:  # the record is complete without it
         console.print(f"notice: table.md could not be written ({error.strerror})", markup=False)
-    for rendered in rich_tables(table):
-        console.print(rendered)
-    console.print(table.conditions, markup=False, highlight=False)
+    print_blocks(table, console)
+    whole = not console.is_terminal
+    console.print(table.conditions, markup=False, highlight=False, soft_wrap=whole)
     for text in table.notices:
-        console.print(f"notice: {text}", markup=False)
+        console.print(f"notice: {text}", markup=False, soft_wrap=whole)
     for text in table.problems:
-        console.print(f"problem: {text}", markup=False, style="bold red")
+        console.print(f"problem: {text}", markup=False, style="bold red", soft_wrap=whole)
     return 1 if table.problems else 0
 
 

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks import metrics
 from benchmarks.cost.curve import CostCurve
@@ -153,17 +157,49 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     return said
 
 
-def rich_tables(table: CellTable) -> list[Table]:
-    """One table a block, for the terminal."""
+def print_blocks(table: CellTable, console: Console) -> None:
+    """Every block as wide as the terminal allows; output that is piped or kept in a file has no width: whole lines."""
+    whole = not console.is_terminal
+    for rendered in rich_tables(table, None if whole else console.width):
+        console.print(rendered, soft_wrap=whole)
+
+
+def rich_tables(table: CellTable, width: int | None = None) -> list[Group]:
+    """One titled group a block. What is wider than `width` goes on in a further table, the first column repeated."""
     rendered = []
     for title, rows in table.blocks.items():
-        out = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE, padding=(0, 1, 0, 0))
-        for i, column in enumerate(rows[0]):
-            out.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
-        for row in rows:
-            out.add_row(*row.values())
-        rendered.append(out)
+        first, *others = rows[0]
+        parts: list[list[str]] = [[first]]
+        for column in others:
+            if len(parts[-1]) > 1 and width is not None and _natural_width(rows, [*parts[-1], column]) > width:
+                parts.append([first])
+            parts[-1].append(column)
+        rendered.append(Group(Text(title, style="italic"), *(_rich_table(rows, part, width) for part in parts)))
     return rendered
+
+
+def _rich_table(rows: Sequence[dict[str, str]], columns: Sequence[str], width: int | None) -> Table:
+    """Where even two columns are too wide, their texts wrap, at blanks if they can: no word of a number is cut."""
+    natural = _natural_width(rows, columns)
+    out = Table(header_style="bold", box=SIMPLE, padding=(0, 1, 0, 0), width=min(natural, width or natural))
+    for i, column in enumerate(columns):
+        longest = max(cell_len(word) for row in rows for word in [*row[column].split(), *column.split(), ""])
+        out.add_column(
+            escape(column),
+            justify="left" if i == 0 else "right",
+            no_wrap=natural == out.width,
+            overflow="fold",
+            min_width=longest if i else None,
+        )
+    for row in rows:
+        out.add_row(*(escape(row[column]) for column in columns))
+    return out
+
+
+def _natural_width(rows: Sequence[dict[str, str]], columns: Sequence[str]) -> int:
+    """Of a table whose texts are not wrapped: each column's, one blank after it, and the two edges of SIMPLE."""
+    widths = [max(cell_len(text) for text in [column, *(row[column] for row in rows)]) + 1 for column in columns]
+    return sum(widths) + len(columns) - 1 + 2
 
 
 def markdown(table: CellTable) -> str:

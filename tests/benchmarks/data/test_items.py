@@ -239,3 +239,16 @@ def test_hub_rows_become_the_same_items_with_revision_and_canonical_hash(monkeyp
         hashlib.sha256(canonical).hexdigest(),
         "abc123",
     )
+
+
+@pytest.mark.parametrize(
+    ("field", "written"),
+    [("question", r'"a\ud800b"'), ("answer", r'"\udc00"'), ("more", r'{"x": ["y", "a\ud83d"]}')],
+)
+def test_a_lone_surrogate_is_named_with_file_and_line(tmp_path, field, written):
+    row = {"question": '"q"', "answer": '"#### 1"'} | {field: written}
+    file = tmp_path / "test.jsonl"
+    good = '{"question": "smile \\ud83d\\ude00", "answer": "#### 1"}'
+    file.write_text(good + "\n{" + ", ".join(f'"{key}": {value}' for key, value in row.items()) + "}\n")
+    with pytest.raises(UserError, match=rf"test.jsonl, line 2: {field}.* holds '.*ud.*' at character"):
+        load_dataset("gsm8k", path=file)

@@ -289,3 +289,14 @@ def test_unwritable_place_is_a_user_error_naming_it(tmp_path):
         RunFolder.create(tmp_path / "file" / "runs", "x", {})
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "file"))):
         RunFolder.create(tmp_path / "file", "x", {})
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_run_whose_cell_json_cannot_be_written_leaves_no_folder(tmp_path, monkeypatch, error):
+    def full(descriptor):
+        raise error
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises((UserError, KeyboardInterrupt)):
+        RunFolder.create(tmp_path / "runs", "x", {})
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.cost.curve import TREE, CostCurve, Point
-from benchmarks.show.cell_table import CellTable, cell_table, markdown, rich_tables
+from benchmarks.show.cell_table import CellTable, cell_table, markdown, print_blocks, rich_tables
 from goose.engine.tree import ADJACENCY
 from handmade import chain_step, divergence, failed, header, line, plain
 
@@ -210,6 +210,32 @@ def test_names_of_13_characters_fit_in_80_columns(table):
 def test_ties_and_broken_outputs_fit_too():
     for table in (wide_cell("goose_elastic", 164, tie=21), wide_cell("goose_elastic", 164, tie=21, broken=2)):
         assert "…" not in printed(table)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize("name", ["goose_elastic", "goose_opt_no_prefill_harvest_strict"])
+def test_no_number_is_cut_on_a_narrow_terminal(name, width):
+    table = wide_cell(name, 164, tie=21)
+    out = io.StringIO()
+    print_blocks(table, Console(file=out, width=width, color_system=None, force_terminal=True))
+    shown = out.getvalue()
+    assert "…" not in shown
+    assert "..." not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    for block in list(table.blocks.values())[:3]:
+        words = {word for r in block for cell in list(r.values())[1:] for word in cell.split()}
+        assert words | {word for heading in block[0] for word in heading.split()} <= set(shown.split())
+
+
+def test_piped_output_has_whole_lines():
+    table = wide_cell("a_method_whose_name_is_as_long_as_a_terminal_is_wide_or_even_longer_than_that", 164, tie=21)
+    out = io.StringIO()
+    print_blocks(table, Console(file=out, width=60, color_system=None))
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    for title, block in table.blocks.items():
+        assert title.split() in lines
+        for r in block:
+            assert [word for cell in r.values() for word in cell.split()] in lines
 
 
 def test_markdown_is_well_formed():
