@@ -1,4 +1,4 @@
-"""Records of earlier schema versions (those in tests/old_records were made at version 1): read, found again, resumed."""
+"""Records of earlier schema versions (tests/old_records are of version 1): read, found again, resumed."""
 
 import importlib
 import inspect
