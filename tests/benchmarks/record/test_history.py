@@ -1,4 +1,4 @@
-"""Records made before the modules moved (tests/old_records, schema version 1): read, found again, resumed."""
+"""Records of earlier schema versions (tests/old_records are of version 1): read, found again, resumed."""
 
 import importlib
 import inspect
