@@ -79,8 +79,9 @@ def cell_table(
     for method, label in header.get("sized_by", {}).items():
         conditions += f"\ntrees of {method} are sized by the {label}"
     for entry in header.get("preparation", []):
-        took = f" in {entry['seconds']:.1f} s" if entry.get("seconds") else ""
-        conditions += f"\n{entry['what']} ({', '.join(entry['methods'])}): {entry['how']}{took}, outside every clock"
+        took = f" in {entry['seconds']:.1f} s, outside every clock" if entry.get("seconds") else ""
+        remark = f"; {entry['remark']}" if entry.get("remark") else ""
+        conditions += f"\n{entry['what']} ({', '.join(entry['methods'])}): {entry['how']}{took}{remark}"
     return CellTable(blocks, conditions, notices, problems)
 
 
