@@ -13,6 +13,7 @@ from goose.drafters.goose_opt import GooseOptDrafter
 from goose.drafters.oracle import OracleDrafter
 from goose.drafters.probabilities import AcceptanceProbabilities
 from goose.engine.contract import Drafter, Prefill
+from goose.engine.cost import MeasuredCost
 from goose.engine.decode import Generation, decode
 from goose.engine.lm import TreeLM
 from goose.engine.tree import DraftTree, TreeBuilder
@@ -34,6 +35,7 @@ __all__ = [
     "Generation",
     "GooseDrafter",
     "GooseOptDrafter",
+    "MeasuredCost",
     "NonFiniteLogits",
     "OracleDrafter",
     "Prefill",

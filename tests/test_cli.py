@@ -171,7 +171,8 @@ def test_a_run_whose_prior_has_changed_is_not_resumed(monkeypatch, capsys, tmp_p
     prior = tmp_path / "prior.json"
     record = json.loads(PRIOR_FILE.read_text())
     prior.write_text(json.dumps(record))
-    cell = ["model=tiny", "limit=1", "max_new_tokens=6", "method=goose_opt_strict", "method.drafter.evidence.n_alone=0",
+    cell = ["model=tiny", "limit=1", "max_new_tokens=6", "method=goose_opt_strict",
+            "method.drafter.evidence.n_single_token_rows=0",
             f"method.drafter.chances.prior_file={prior}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
     assert run_here(monkeypatch, capsys, *cell)[0] == 0
     folder = only_folder(tmp_path / "runs")

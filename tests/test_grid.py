@@ -159,12 +159,16 @@ def test_an_unwritable_folder_stops_the_grid_before_it_begins(here, monkeypatch,
     assert "choose another place with runs_dir=FOLDER" in err
 
 
-@pytest.mark.parametrize(("owner", "step"), [(RunFolder, "append"), (TreeLM, "prepare")], ids=["a line", "preparing"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(RunFolder, "append"), (TreeLM, "prepare"), (cell, "prepared")],
+    ids=["a line", "preparing", "before the record"],
+)
 def test_ctrl_c_stops_the_whole_grid_and_the_same_command_finishes_it(here, monkeypatch, capsys, owner, step):
     whole_step = getattr(owner, step)
 
-    def interrupted(self, *args):
-        whole_step(self, *args)
+    def interrupted(*args):
+        whole_step(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -69,11 +69,10 @@ class VerifyCost:
 
 def _origin(curve: QuickCurve) -> dict[str, Any]:
     how = "measured now" if curve.is_new else "from the cache"
-    if curve.not_kept:
-        how += f", not kept ({curve.not_kept})"
+    remarks = [f"not kept ({curve.not_kept})"] if curve.not_kept else []
     if curve.error > UNSTEADY:
-        how += f", unsteady (its least certain time within {curve.error:.0%}): the machine was busy"
-    return {"how": how, "seconds": curve.measured_s if curve.is_new else 0.0}
+        remarks.append(f"unsteady, its least certain time within {curve.error:.0%}: the machine was busy")
+    return {"how": how, "seconds": curve.measured_s if curve.is_new else 0.0, "remark": "; ".join(remarks) or None}
 
 
 def full_curve_of(lm) -> CostCurve | None:

@@ -17,7 +17,7 @@ from goose.engine.lm import TreeLM
 class Prepared:
     makers: dict[str, Callable[[], Drafter]]  # method -> maker of a drafter that has what it needs
     sized_by: dict[str, str] = field(default_factory=dict)  # method -> label of the cost that sizes its trees
-    # What was prepared, for which methods, how it was come by, and seconds where it took any.
+    # What was prepared, for which methods, how it was come by, and the seconds and the remark where there are any.
     record: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -39,7 +39,7 @@ def prepared(makers: dict[str, Callable[[], Drafter]], lm: TreeLM, tokenizer: An
     ready, rows_of = with_single_token_rows(makers, lm, tokenizer)
     for name, rows in rows_of.items():
         how = "made now" if rows.is_new else "from the cache"
-        if rows.not_kept:
-            how += f", not kept ({rows.not_kept})"
-        note(f"{len(rows.ids)} single-token rows", name, how=how, seconds=rows.made_s if rows.is_new else 0.0)
+        remark = f"not kept ({rows.not_kept})" if rows.not_kept else None
+        seconds = rows.made_s if rows.is_new else 0.0
+        note(f"{len(rows.ids)} single-token rows", name, how=how, seconds=seconds, remark=remark)
     return Prepared(ready, sized_by, list(record.values()))

@@ -152,8 +152,9 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
     for method, label in header.get("sized_by", {}).items():
         said += f"\ntrees of {method} are sized by the {label}"
     for entry in header.get("preparation", []):
-        took = f" in {entry['seconds']:.1f} s" if entry.get("seconds") else ""
-        said += f"\n{entry['what']} ({', '.join(entry['methods'])}): {entry['how']}{took}, outside every clock"
+        took = f" in {entry['seconds']:.1f} s, outside every clock" if entry.get("seconds") else ""
+        remark = f"; {entry['remark']}" if entry.get("remark") else ""
+        said += f"\n{entry['what']} ({', '.join(entry['methods'])}): {entry['how']}{took}{remark}"
     return said
 
 

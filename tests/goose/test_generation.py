@@ -187,3 +187,58 @@ def test_a_cache_that_holds_tokens_is_refused(models):
 
 def test_a_model_that_cannot_be_verified_is_refused(models):
     refused(tiny_model("mistral", sliding_window=8), "sliding-window")
+
+
+# goose_opt, which learns what a forward costs by itself
+
+
+def test_goose_opt_works_in_three_lines_and_measures_once_for_a_shape(models, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOOSE_CACHE", str(tmp_path))
+    monkeypatch.setattr("goose.engine.timing.MAX_VISITS", 1)
+    run = goose.generate_with(goose.GooseOptDrafter())
+    for prompt in (P0, REPEATING):
+        out = models["llama"].generate(torch.tensor([prompt]), custom_generate=run, **GREEDY)
+        assert out[0, len(prompt) :].tolist() == generated(models["llama"], prompt)
+    (kept,) = (tmp_path / "cost").iterdir()
+    before = kept.stat().st_mtime_ns
+    drafter = goose.GooseOptDrafter()
+    found = goose.decode(models["llama"], P0, drafter, max_new_tokens=40)
+    assert found.output_ids == generated(models["llama"], P0)
+    assert kept.stat().st_mtime_ns == before
+    assert drafter.sized_by.startswith("quickly measured verify cost of this llama of shape ")
+
+
+def test_a_drafter_is_prepared_once_for_a_model_and_outside_the_clock(models, monkeypatch):
+    prepared = []
+
+    class Preparing(AutoregressiveDrafter):
+        def prepare(self, lm):
+            prepared.append(lm)
+            clock[0] += 1000.0
+
+    clock = [0.0]
+    monkeypatch.setattr("goose.engine.decode.perf_counter", lambda: clock[0])
+    lm = goose.TreeLM(models["llama"])
+    found = goose.decode(lm, P0, Preparing(), max_new_tokens=4)
+    assert prepared == [lm]
+    assert (found.prefill_s, found.decode_s) == (0.0, 0.0)
+
+
+def test_goose_opt_learns_a_cost_anew_for_another_model_only(models):
+    class Cost:
+        def __init__(self):
+            self.seen = []
+
+        def prepare(self, lm):
+            self.seen.append(lm)
+
+        def __call__(self, n, context):
+            return 1.0 if self.seen[-1] is first else n
+
+    first, second = (goose.TreeLM(models[family]) for family in ("llama", "qwen3"))
+    cost = Cost()
+    drafter = goose.GooseOptDrafter(cost=cost)
+    trees = [goose.decode(lm, REPEATING, drafter, max_new_tokens=20).steps.trees for lm in (first, first, second)]
+    assert cost.seen == [first, second]
+    assert max(tree.n_nodes for tree in trees[0]) > 1
+    assert [tree.n_nodes for tree in trees[2]] == [1] * len(trees[2])  # a node never pays there

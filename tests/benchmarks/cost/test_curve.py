@@ -95,7 +95,7 @@ def test_a_saved_curve_is_read_back_equal(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda record: record | {"schema": 0}, "of schema 1 .its schema is 0."),
+        (lambda record: record | {"schema": 0}, "of schema 2 .its schema is 0."),
         (lambda record: [record], "its schema is None"),
         (lambda record: {key: v for key, v in record.items() if key != "engine"}, "incomplete or foreign"),
         (lambda record: {key: v for key, v in record.items() if key != "points"}, "incomplete or foreign"),

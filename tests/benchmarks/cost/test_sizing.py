@@ -63,7 +63,7 @@ def test_where_no_full_curve_is_this_models_on_this_machine_the_quick_one_is_tak
     assert cost(1, 10) == 9.0
     assert cost.origin(LM)["how"] == "measured now"
     again = prepared(TreeLM(tiny_model()))
-    assert again.origin(LM) == {"how": "from the cache", "seconds": 0.0}
+    assert again.origin(LM) == {"how": "from the cache", "seconds": 0.0, "remark": None}
     assert (again.label, again(2, 99)) == (cost.label, 9.0)
 
 
@@ -89,7 +89,7 @@ def test_a_curve_that_is_named_is_taken_whatever_it_is_of_and_the_record_says_of
 
 def test_an_unsteady_measurement_is_said_to_be_one(own_folder, monkeypatch):
     monkeypatch.setattr(quick, "measure_quickly", lambda lm, on_progress: Timed((10,), (1, 2), ((9.0, 9.0),), 0.2))
-    assert "unsteady (its least certain time within 20%)" in prepared().origin(LM)["how"]
+    assert prepared().origin(LM)["remark"] == "unsteady, its least certain time within 20%: the machine was busy"
 
 
 def test_before_it_is_prepared_it_says_what_is_missing():

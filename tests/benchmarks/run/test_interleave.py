@@ -189,8 +189,8 @@ def test_a_prompt_leaves_nothing_for_the_next_one_when_cold(new_folder, state):
 # Who is told the answer
 
 
-def test_who_is_told_the_answer_runs_last_and_is_told_this_prompts(new_folder):
-    jobs = list(schedule([prompt(q) for q in "ABC"], ["oracle", "ar", "m"], repeats=2, told=["oracle"]))
+def test_what_needs_the_answer_runs_last_and_has_this_prompts(new_folder):
+    jobs = list(schedule([prompt(q) for q in "ABC"], ["oracle", "ar", "m"], repeats=2, needs_answer=["oracle"]))
     assert [job.method for job in jobs[2::3]] == ["oracle"] * 6
     assert sorted({job.place for job in jobs}) == [0, 1, 2]
     lines = run(
@@ -201,11 +201,11 @@ def test_who_is_told_the_answer_runs_last_and_is_told_this_prompts(new_folder):
     assert all(outputs[q, "oracle"] == outputs[q, "ar"] for q in "AB")
 
 
-def test_without_an_answer_there_is_none_to_tell(new_folder):
+def test_without_an_answer_there_is_none_to_draft_with(new_folder):
     lines = run(
         new_folder(), [prompt("A")], {"ar": AutoregressiveDrafter, "oracle": OracleDrafter}, lm=breaks_on(P0[-1])
     )
-    assert "no answer to tell" in next(line["error"] for line in lines if line["method"] == "oracle")
+    assert "no answer to draft with" in next(line["error"] for line in lines if line["method"] == "oracle")
 
 
 # Failures

@@ -81,12 +81,19 @@ def test_the_bound_drafts_the_next_b_tokens_in_every_step():
 def test_a_curve_projects_the_speed_ups_and_is_named():
     points = tuple(Point(TREE, 7, n, 1.0 + n, 1.0, 1.0, None, 1, 1) for n in (1, 64))
     curve = CostCurve("roofline", "big", "none", "other gpu", "bfloat16", "none", "none", {}, "2026-01-01", points)
-    table = cell_table({**header(("ar", "m")), "sized_by": {"m": "some curve"}}, LINES, [], curve)
+    preparation = [
+        {"what": "verification cost", "methods": ["m"], "how": "measured now", "seconds": 31.24, "remark": "unsteady"},
+        {"what": "9 single-token rows", "methods": ["m", "n"], "how": "from the cache", "seconds": 0.0, "remark": None},
+    ]
+    more = {"sized_by": {"m": "some curve"}, "preparation": preparation}
+    table = cell_table({**header(("ar", "m")), **more}, LINES, [], curve)
     assert row(table, SPEED, "m")["projected"] == "1.67x"  # 5 x 2 seconds of plain steps against 6 a step
     assert (
         "projected: speed-up expected from the roofline verify cost of big in bfloat16 on other gpu" in table.conditions
     )
     assert "trees of m are sized by the some curve" in table.conditions
+    assert "verification cost (m): measured now in 31.2 s, outside every clock; unsteady\n" in table.conditions
+    assert table.conditions.endswith("9 single-token rows (m, n): from the cache")
     assert "projected" not in row(table_of(LINES), SPEED, "m")
 
 
