@@ -23,7 +23,7 @@ COARSE = (1, 2, 4, 8, 16, 32, 64)
 SHORT, LONG, LONGER = 128, 512, 1024  # context lengths
 MIN_VISITS, MAX_VISITS = 3, 12  # of a size; each gives two samples
 STEADY = 0.015  # standard error of a median, as a share of it, below which a size is left alone
-LIMIT_S, SLOW_LIMIT_S, SLOW_S = 30.0, 90.0, 0.15  # time for all; that of models whose forward of one node is slower
+LIMIT_S, SLOW_LIMIT_S, SLOW_S = 42.0, 90.0, 0.15  # time for all; that of models whose forward of one node is slower
 
 Progress = Callable[[float], None]  # is told the share of the work that is done, 0 to 1
 
@@ -39,7 +39,7 @@ class Timed:
 def measure_quickly(lm, limit_s: float | None = None, on_progress: Progress = lambda share: None) -> Timed:
     """Times a TreeLM, whose sequence in flight is forgotten.
 
-    limit_s: about how long it may take; None: half a minute, a minute and a half for slow models.
+    limit_s: about how long it may take; None: three quarters of a minute, a minute and a half for slow models.
     """
     start = perf_counter()
     first_s = _first_pass(lm)
@@ -90,11 +90,12 @@ def _plan(lm, first_s: dict[int, float], limit: float) -> tuple[tuple[int, ...],
     else:
         fine, coarse = (tuple(n for n in sizes if n <= most) for sizes in (FINE, COARSE))
     room = lm.max_positions - max(fine)
-    lengths = [(SHORT, LONGER), (SHORT, LONG), (SHORT,)]
+    two, one = [(SHORT, LONGER), (SHORT, LONG)], [(SHORT,)]  # fewer sizes lose less than the slope of the context
     possible = [
-        (tuple(dict.fromkeys(max(1, min(length, room)) for length in one)), sizes)
+        (tuple(dict.fromkeys(max(1, min(length, room)) for length in lengths)), sizes)
+        for several in (two, one)
         for sizes in (fine, coarse)
-        for one in lengths
+        for lengths in several
     ]
     return next((plan for plan in possible if fits(*plan)), possible[-1])
 
