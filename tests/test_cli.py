@@ -121,9 +121,8 @@ def test_a_killed_run_is_finished_by_a_resume_as_if_it_had_not_been_killed(whole
 def test_an_error_of_the_user_is_one_line_and_status_2_of_the_process(tmp_path):
     status, out, err = finished(started("model=tiny", "model.path=/nowhere/to be found", f"runs_dir={tmp_path}"))
     assert (status, out) == (2, "")
-    assert (
-        err == "error: model.path=/nowhere/to be found is not a folder; name one that holds config.json and weights\n"
-    )
+    says = "does not exist; name a folder in Hugging Face format, or a .gguf file"
+    assert err == f"error: model.path=/nowhere/to be found {says}\n"
 
 
 @pytest.mark.parametrize(

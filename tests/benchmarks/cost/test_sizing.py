@@ -70,7 +70,7 @@ def test_where_no_full_curve_is_this_models_on_this_machine_the_quick_one_is_tak
 def test_a_file_without_a_shape_is_of_the_configured_model_of_its_name(own_folder):
     saved(own_folder, 1.0, model_shape=None, model="made up")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.cost.sizing._shape_named", {"made up": SHAPE}.get)
+        patch.setattr("benchmarks.cost.sizing.SHAPES_OF_SCHEMA_1", {"made up": SHAPE})
         assert prepared()(1, 10) == 1.0
     assert prepared()(1, 10) == 9.0
 

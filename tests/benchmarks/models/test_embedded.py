@@ -13,10 +13,10 @@ import torch
 
 from benchmarks.errors import UserError
 from benchmarks.models import cache, embedded
-from benchmarks.models.cache import MANIFEST, MODEL_FILES, is_complete
+from benchmarks.models.cache import MANIFEST, MODEL_FILES, cache_root, is_complete
 from benchmarks.models.embedded import FOLDER, ensure_embedded
 from benchmarks.models.tiny import tiny_model, tiny_tokenizer
-from goose.engine.user_cache import cache_root
+from goose.engine.user_cache import cache_root as library_root
 from paths import REPO
 
 GGUF = b"stand-in for the weights"
@@ -300,3 +300,9 @@ def test_the_embedded_model_answers():
     prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     output = model.generate(**prompt, max_new_tokens=16, do_sample=False)
     assert tokenizer.decode(output[0, prompt["input_ids"].shape[1] :]) == "The capital of France is Paris.<|im_end|>"
+
+
+def test_the_harness_and_the_library_keep_their_files_in_one_place(monkeypatch, tmp_path):
+    assert cache_root() == library_root()
+    monkeypatch.setenv("GOOSE_CACHE", str(tmp_path))
+    assert cache_root() == library_root() == tmp_path

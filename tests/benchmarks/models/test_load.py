@@ -236,7 +236,10 @@ def test_damaged_weights_are_refused(folder, damage):
     ("changes", "expected"),
     [
         ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, "'gpt2' is not supported"),
-        ({"model_type": "never-heard-of"}, "choose a model in Hugging Face format of one of the families llama, qwen2"),
+        (
+            {"model_type": "never-heard-of"},
+            "choose a model in Hugging Face format of one of the families llama, mistral, qwen2",
+        ),
         ({"model_type": "mistral", "sliding_window": 32}, "sliding-window"),
     ],
 )

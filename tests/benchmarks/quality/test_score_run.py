@@ -329,7 +329,7 @@ def test_the_command(tmp_path, monkeypatch, capsys, humaneval):
         ("allow=true", "unknown setting"),
         ("dataset.path=", "has no value"),
         (f"dataset.path={tmp_path / 'none'}", "cannot read"),
-        (f"model.path={tmp_path / 'none'}", "not a folder"),
+        (f"model.path={tmp_path / 'none'}", "does not exist"),
     ):
         assert said in command(monkeypatch, path, "allow_code_execution=true", wrong)
     assert "was not found" in command(monkeypatch, tmp_path / "nowhere")

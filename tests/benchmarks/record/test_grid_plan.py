@@ -40,7 +40,7 @@ def test_what_a_named_file_holds_is_part_of_the_hash(tmp_path):
 
 
 def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp_path):
-    h, k = (grid.config_hash({**SETTINGS, "limit": limit}, METHODS, {}) for limit in (1, 2))
+    h, k = (grid.config_hash({**SETTINGS, "limit": limit, "cache": True}, METHODS, {}) for limit in (1, 2))
 
     def run(name: str, limit: int, complete: bool) -> Path:
         (tmp_path / name).mkdir()

@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_run_and_one_of_another_schema_are_errors(tmp_path):
     folder = filled(tmp_path, 1)
     cell = folder.path / "cell.json"
     cell.write_text(json.dumps(folder.header | {"schema_version": 99}))
-    with pytest.raises(UserError, match="expected schema version 1 or 2 or 3, found 99"):
+    with pytest.raises(UserError, match="expected schema version 1 or 2, found 99"):
         RunFolder.open(folder.path)
     cell.write_text("{")
     with pytest.raises(UserError, match="could not be read"):

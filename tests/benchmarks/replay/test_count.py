@@ -256,7 +256,8 @@ def test_the_scripts_method_files_are_read_over_their_bases():
     elastic = drafter_config("goose_elastic")
     assert elastic["budget_mode"] == "elastic"
     assert elastic["context"]["lengths"] == [5, 4, 3]
-    assert drafter_config("goose_opt")["cost"]["model"] == "smollm2"  # a run's settings are resolved
+    sequoia_draft = drafter_config("sequoia_draft")
+    assert sequoia_draft["candidates"]["target"]["name"] == "smollm2"  # a run's settings are resolved
 
 
 # Known rates
