@@ -33,12 +33,12 @@ def panel(points: list[tuple[float, float, int]], x: Sequence[float], title: str
         "spine tree with harmonic branches, best length": [best_harmonic_tree(*point).emitted for point in points],
     }
     spine, balanced, _ = curves.values()
-    behind = [
+    marked_x = [
         at
         for at, (p_s, p_t, _), ours, theirs in zip(x, points, spine, balanced, strict=True)
         if p_s > p_t and ours <= theirs
     ]
-    marked = (min(behind), max(behind)) if behind else None
+    marked = (min(marked_x), max(marked_x)) if marked_x else None
     return YieldPanel(title, x_label, x, curves, marked, log_x=x_label == "B", log_y=x_label != "B")
 
 

@@ -12,7 +12,7 @@ from benchmarks.metrics import common_turns, mean_acceptance_length
 from benchmarks.record.history import MOVED, RENAMED_KEYS, SCHEMA_VERSION, upgraded
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
-from benchmarks.run.config_types import misfit
+from benchmarks.run.config_types import first_type_error
 from command_line import run_here
 from paths import REPO
 
@@ -102,7 +102,7 @@ def test_an_old_run_is_read_and_gives_the_numbers_it_gave():
     folder = RunFolder.open(OLD / "ten_methods")
     table = (OLD / "ten_methods" / "table.md").read_text()
     assert folder.is_complete
-    assert all(misfit(drafter) is None for drafter in folder.header["methods"].values())
+    assert all(first_type_error(drafter) is None for drafter in folder.header["methods"].values())
     for method, turns in common_turns(folder.lines(), list(folder.header["methods"])).items():
         row = next(line for line in table.splitlines() if line.startswith(f"| {method} |"))
         assert f"{mean_acceptance_length(turns):.2f}" == row.split("|")[5].strip()
@@ -119,16 +119,18 @@ def test_an_old_run_that_was_killed_is_finished(tmp_path, monkeypatch, capsys, s
     assert countable(RunFolder.open(run).lines()) == countable(before)
 
 
-def test_the_cells_of_an_old_grid_are_found_and_a_torn_one_is_finished(tmp_path, monkeypatch, capsys, same_environment):
+def test_the_cells_of_an_old_grid_are_found_and_an_interrupted_one_is_finished(
+    tmp_path, monkeypatch, capsys, same_environment
+):
     monkeypatch.chdir(tmp_path)
     grid = shutil.copytree(OLD / "smoke", tmp_path / "results" / "runs" / "smoke")
     status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
     assert (status, err) == (0, "")
     assert out.count("complete, not run again") == 2
-    torn = min(folder.parent for folder in grid.glob("*/cell.json"))
-    before = tear(torn, 2)
+    interrupted = min(folder.parent for folder in grid.glob("*/cell.json"))
+    before = tear(interrupted, 2)
     status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
     assert (status, err) == (0, "")
     assert out.count("complete, not run again") == 1
     assert len(list(grid.glob("*/cell.json"))) == 2
-    assert countable(RunFolder.open(torn).lines()) == countable(before)
+    assert countable(RunFolder.open(interrupted).lines()) == countable(before)

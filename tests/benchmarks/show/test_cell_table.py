@@ -74,7 +74,7 @@ def test_the_conditions_stand_beside_the_numbers():
 
 def test_the_bound_drafts_the_next_b_tokens_in_every_step():
     bound = row(table_of(LINES, node_budget=8), SPEED, "(oracle)")
-    assert bound["MAL"] == "6.67"  # 20 tokens behind the first take 3 steps of 8 at most
+    assert bound["MAL"] == "6.67"  # 20 tokens after the first take 3 steps of 8 at most
     assert bound["speed-up"] == bound["tokens/s"] == ""
 
 
