@@ -26,8 +26,8 @@ from benchmarks.models.generation import generation_notice, stop_ids
 from benchmarks.models.load import LoadedModel, load_model, spec_of
 from benchmarks.record.grid import (
     INTERRUPTED,
-    Outcome,
     CellNumber,
+    Outcome,
     config_hash,
     find,
     grid_folder,
@@ -72,6 +72,7 @@ def start(
         "config_hash": config_hash(settings, methods),
         "files": named_files([settings, methods]),
         "sized_by": ready.sized_by,
+        "calibrated_on": ready.calibrated_on,
         "preparation": ready.record,
     }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")

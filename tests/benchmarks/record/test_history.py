@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.metrics import common_turns, mean_acceptance_length
-from benchmarks.record.history import MOVED, RENAMED_KEYS, SCHEMA_VERSION, upgraded
+from benchmarks.record.history import MOVED, READABLE, RENAMED_KEYS, SCHEMA_VERSION, upgraded
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
 from benchmarks.run.config_types import first_type_error
@@ -90,6 +90,14 @@ def test_arguments_of_version_one_have_todays_names_and_those_that_went_are_drop
     new = upgraded({"schema_version": 1, "methods": methods})["methods"]["a"]
     assert new["evidence"] == {"_target_": "goose.Evidence", "top_k": 10, "n_single_token_rows": 7}
     assert new["cost"] == {"_target_": "benchmarks.targets.VerifyCost", "file": None}
+
+
+@pytest.mark.parametrize("version", READABLE)
+def test_an_argument_that_came_later_has_the_value_that_held_before(version):
+    sequoia = {"_target_": "baselines.SequoiaDrafter", "acceptance": [0.5]}
+    methods = {"old": sequoia, "new": {**sequoia, "acceptance_of": "big"}}
+    new = upgraded({"schema_version": version, "methods": methods})["methods"]
+    assert new == {"old": {**sequoia, "acceptance_of": "smollm2"}, "new": methods["new"]}
 
 
 @pytest.mark.parametrize("path", sorted(set(MOVED.values())))

@@ -97,6 +97,14 @@ def test_a_curve_projects_the_speed_ups_and_is_named():
     assert "projected" not in row(table_of(LINES), SPEED, "m")
 
 
+def test_an_acceptance_vector_of_another_model_is_said_and_one_of_this_model_is_not():
+    calibrated = {**header(("ar", "m")), "calibrated_on": {"m": "smollm2", "n": "tiny"}}
+    shown = cell_table(calibrated, LINES, []).conditions
+    said = "m: acceptance vector measured on smollm2, not on tiny: see scripts/calibrate_acceptance.py"
+    assert shown.splitlines().count(said) == 1
+    assert "n: acceptance" not in shown
+
+
 def test_an_oracle_is_no_method_and_the_table_says_so():
     told = {**header(("ar", "m")), "methods": {"ar": {}, "m": {"_target_": "goose.OracleDrafter"}}}
     assert "m is an upper bound" in cell_table(told, LINES, []).conditions
