@@ -9,7 +9,7 @@ from benchmarks.errors import UserError
 from benchmarks.record import grid
 from benchmarks.record.grid import COMPLETE, FAILED, PROBLEMS, Outcome
 
-SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None}
+SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None, "cache": True}
 METHODS = {"ar": {"_target_": "x"}, "goose": {"_target_": "y", "rho": 0.5}}
 
 

@@ -33,7 +33,7 @@ def filled(runs_dir, n_lines: int) -> RunFolder:
 
 
 def test_layout_and_round_trip(tmp_path):
-    folder = RunFolder.create(tmp_path / "a" / "runs", "org/model x humaneval", {"config": {"b": 60}})
+    folder = RunFolder.create(tmp_path / "a" / "runs", "org/model x humaneval", {"config": {"b": 60, "cache": True}})
     assert sorted(p.name for p in folder.path.iterdir()) == ["cell.json"]
     assert re.fullmatch(r"\d{8}T\d{6}Z-org-model-x-humaneval-[0-9a-f]{6}", folder.path.name)
     assert folder.header["schema_version"] == SCHEMA_VERSION
@@ -45,7 +45,7 @@ def test_layout_and_round_trip(tmp_path):
     assert folder.is_complete
     assert sorted(p.name for p in folder.path.iterdir()) == ["cell.json", "run.json", "turns.jsonl"]
     run = json.loads((folder.path / "run.json").read_text())
-    assert (run["config"], run["status"], run["n_lines"]) == ({"b": 60}, "ok", 2)
+    assert (run["config"], run["status"], run["n_lines"]) == ({"b": 60, "cache": True}, "ok", 2)
     again = RunFolder.open(folder.path)
     assert again.header == folder.header
     assert again.lines() == [line(0, steps=[1, 2]), line(0, repeat=1)]
@@ -174,7 +174,7 @@ def test_a_folder_that_is_no_run_and_one_of_another_schema_are_errors(tmp_path):
     folder = filled(tmp_path, 1)
     cell = folder.path / "cell.json"
     cell.write_text(json.dumps(folder.header | {"schema_version": 99}))
-    with pytest.raises(UserError, match="expected schema version 1 or 2 or 3, found 99"):
+    with pytest.raises(UserError, match="expected schema version 1 or 2, found 99"):
         RunFolder.open(folder.path)
     cell.write_text("{")
     with pytest.raises(UserError, match="could not be read"):
