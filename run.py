@@ -33,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from benchmarks.errors import UserError, first_line
-from benchmarks.run.config_types import misfit
+from benchmarks.run.config_types import first_type_error
 from benchmarks.run.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
         del settings[key]
     if config.grid is None:
         return grid.Outcome(cell.start(settings, methods, makers))
-    at = None if number is None else grid.place(grid.grid_folder(config.runs_dir, config.grid), number)
+    at = None if number is None else grid.cell_number(grid.grid_folder(config.runs_dir, config.grid), number)
     return cell.in_grid(settings, methods, makers, at)
 
 
@@ -212,7 +212,7 @@ def makers(methods: dict[str, dict]) -> dict[str, Callable]:
     """Name -> maker of a fresh drafter; each is made once here, so that a bad setting fails before any work."""
     made = {}
     for name, drafter in methods.items():
-        if isinstance(drafter, dict) and (wrong := misfit(drafter)):
+        if isinstance(drafter, dict) and (wrong := first_type_error(drafter)):
             raise UserError(f"method {name}: {wrong}")
         make = partial(hydra.utils.instantiate, drafter, _convert_="all")
         try:

@@ -144,6 +144,7 @@ class SequoiaDrafter:
     """The program's tree for the budget, filled by successor rank; where a token is missing its subtree is left out.
 
     acceptance: p; or acceptance_file, a record of scripts/calibrate_acceptance.py. Cut to the source's width.
+    acceptance_of: name of the model that p was measured on; a record's own says more. Kept for the table, not used.
     candidates: where successors come from; the adjacency table when None. max_levels: most levels, the root's included.
     size: budget = B nodes · cost = the size up to B and the depth that cost the least time a token by `cost`,
         seconds of a step at some numbers of nodes (or a function of that number), and `layer_cost` (see choose_size).
@@ -160,6 +161,7 @@ class SequoiaDrafter:
         acceptance_file: str | None = None,
         candidates: CandidateSource | None = None,
         *,
+        acceptance_of: str | None = None,
         max_levels: int = 10,
         size: str = "budget",
         cost: Mapping[int, float] | Callable[[int], float] | None = None,
@@ -177,8 +179,9 @@ class SequoiaDrafter:
             raise ValueError(f"layer_cost must be seconds >= 0, got {layer_cost}")
         self.candidates = candidates or AdjacencyCandidates()
         self.top_k = self.candidates.top_k
-        p = list(acceptance) if acceptance is not None else read_acceptance(str(acceptance_file))
-        self.acceptance = p[: self.candidates.width]
+        if acceptance is None:
+            acceptance, acceptance_of = read_acceptance(str(acceptance_file))
+        self.acceptance, self.acceptance_of = list(acceptance)[: self.candidates.width], acceptance_of
         self.max_levels, self.layer_cost = max_levels, layer_cost
         self.cost = cost_curve(cost) if isinstance(cost, Mapping) else cost
         self.sized_by: str | None = getattr(cost, "label", None)
@@ -226,12 +229,13 @@ def _solve_once(p: tuple[float, ...], n_nodes: int, max_levels: int) -> Program:
     return solve(p, n_nodes, max_levels)
 
 
-def read_acceptance(file: str) -> list[float]:
-    """The vector of a calibration record. Raises ValueError for anything else."""
+def read_acceptance(file: str) -> tuple[list[float], str | None]:
+    """The vector of a calibration record, and the model it names. Raises ValueError for anything else."""
     try:
         record = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-        return [float(p) for p in record["acceptance"]]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        model = record.get("model")
+        return [float(p) for p in record["acceptance"]], model["name"] if model is not None else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
             f"acceptance_file {file} is no record with a list 'acceptance' ({type(error).__name__}: {error}); "
             "write one with scripts/calibrate_acceptance.py"

@@ -1,6 +1,7 @@
 """Draws what spine, balanced and harmonic trees are expected to emit: python scripts/plot_yield.py [--out FILE].
 
-Upper row over p_s at B = 60, lower row over B at p_s = 0.6; one column a p_t. Model, not measurement.
+Upper row over a_s at B = 60, lower row over B at a_s = 0.6; one column per a_t. Model, not measurement.
+a_s, a_t: acceptance probability of a spine and of a branch node (goose/drafters/allocation.py).
 """
 
 import argparse
@@ -10,8 +11,8 @@ from pathlib import Path
 from benchmarks.show.figure_yield import YieldPanel, draw_yields
 from goose.drafters.allocation import best_balanced_tree, best_harmonic_tree, best_spine_tree
 
-P_T = (0.05, 0.2, 0.4)
-P_S = [round(0.01 * i, 2) for i in range(1, 96)]
+A_T = (0.05, 0.2, 0.4)
+A_S = [round(0.01 * i, 2) for i in range(1, 96)]
 BUDGETS = [2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 72, 84, 96, 104, 112, 120, 128, 160, 192, 224, 256]
 
 
@@ -19,26 +20,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/figures/allocation_yield.png"))
     args = parser.parse_args()
-    over_p_s = [panel([(p_s, p_t, 60) for p_s in P_S], P_S, f"$p_t$ = {p_t}, B = 60", "$p_s$") for p_t in P_T]
-    over_b = [panel([(0.6, p_t, b) for b in BUDGETS], BUDGETS, f"$p_t$ = {p_t}, $p_s$ = 0.6", "B") for p_t in P_T]
-    draw_yields([over_p_s, over_b], "$p_s > p_t$, yet the balanced tree is ahead", args.out)
+    over_a_s = [panel([(a_s, a_t, 60) for a_s in A_S], A_S, f"$a_t$ = {a_t}, B = 60", "$a_s$") for a_t in A_T]
+    over_b = [panel([(0.6, a_t, b) for b in BUDGETS], BUDGETS, f"$a_t$ = {a_t}, $a_s$ = 0.6", "B") for a_t in A_T]
+    draw_yields([over_a_s, over_b], "$a_s > a_t$, yet the balanced tree is ahead", args.out)
     print(args.out)
 
 
 def panel(points: list[tuple[float, float, int]], x: Sequence[float], title: str, x_label: str) -> YieldPanel:
-    """One curve a kind of tree over `points`, each (p_s, p_t, B)."""
+    """One curve a kind of tree over `points`, each (a_s, a_t, B)."""
     curves = {
         "best spine tree": [best_spine_tree(*point).emitted for point in points],
-        "best balanced tree, every node $p_t$": [best_balanced_tree(p_t, b).emitted for _, p_t, b in points],
+        "best balanced tree, every node $a_t$": [best_balanced_tree(a_t, b).emitted for _, a_t, b in points],
         "spine tree with harmonic branches, best length": [best_harmonic_tree(*point).emitted for point in points],
     }
     spine, balanced, _ = curves.values()
-    behind = [
+    marked_x = [
         at
-        for at, (p_s, p_t, _), ours, theirs in zip(x, points, spine, balanced, strict=True)
-        if p_s > p_t and ours <= theirs
+        for at, (a_s, a_t, _), ours, theirs in zip(x, points, spine, balanced, strict=True)
+        if a_s > a_t and ours <= theirs
     ]
-    marked = (min(behind), max(behind)) if behind else None
+    marked = (min(marked_x), max(marked_x)) if marked_x else None
     return YieldPanel(title, x_label, x, curves, marked, log_x=x_label == "B", log_y=x_label != "B")
 
 

@@ -86,7 +86,7 @@ def test_the_record_says_what_was_run(whole):
 
 
 def killed_in_the_middle(runs_dir: Path) -> Path:
-    """A run of CELL, killed with at least 10 of its 40 lines written; the last one is torn."""
+    """A run of CELL, killed with at least 10 of its 40 lines written; the last one incomplete."""
     process = started(*CELL, f"runs_dir={runs_dir}")
     deadline = time.monotonic() + 240
     turns: list[Path] = []
@@ -111,7 +111,7 @@ def test_a_killed_run_is_finished_by_a_resume_as_if_it_had_not_been_killed(whole
     assert not (folder / "run.json").exists()
     status, out, err = finished(started(f"resume={folder}"))
     assert (status, err) == (0, "")
-    assert re.search(r"the last line was torn \(\d+ bytes\) and is left out", " ".join(out.split()))
+    assert re.search(r"the last line is incomplete \(\d+ bytes\) and is left out", " ".join(out.split()))
     assert only_folder(runs_dir) == folder
     assert outputs(folder) == outputs(whole[0])
     assert len(outputs(folder)) == 40

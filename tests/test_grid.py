@@ -76,7 +76,7 @@ def test_a_single_run_in_a_grid_is_skipped_and_finished_too(here, monkeypatch, c
     (run / "run.json").unlink()
     (run / "turns.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
     status, out, _ = run_here(monkeypatch, capsys, *SMALL)
-    assert (status, "the last line was torn" in " ".join(out.split())) == (0, True)
+    assert (status, "the last line is incomplete" in " ".join(out.split())) == (0, True)
     assert (len(RunFolder.open(run).lines()), RunFolder.open(run).is_complete) == (4, True)
     assert runs(here / "g") == [run]
 

@@ -177,6 +177,7 @@ OWNERS = (
     AcceptanceProbabilities,
 )  # fmt: skip
 ELSEWHERE = {
+    (SequoiaDrafter, "acceptance_of"),  # changes no tree: said in the table
     (SequoiaDrafter, "acceptance_file"),  # the same vector from a file: test_sequoia.py
     (AcceptanceProbabilities, "prior_file"),  # likewise: test_chances.py
     (GooseOptDrafter, "fill"),  # a draft model: test_optimal.py

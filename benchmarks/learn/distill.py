@@ -109,7 +109,7 @@ def _rows(student, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tenso
     for row, sample in enumerate(samples):
         tokens[row, : len(sample.ids) - 1] = sample.ids[:-1]
         chosen[row, sample.n_prompt - 1 : len(sample.ids) - 1] = True
-    # Padding stands behind the text, where causal attention hides it.
+    # Padding comes after the text, where causal attention hides it.
     hidden = student.base_model(input_ids=torch.from_numpy(tokens), use_cache=False).last_hidden_state
     top_ids = torch.from_numpy(np.concatenate([sample.top_ids for sample in samples]).astype(np.int64))
     top_p = torch.from_numpy(np.concatenate([sample.top_p for sample in samples]).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Code to complete from Python's own standard library: functions and class skeletons that end behind a docstring.
+"""Code to complete from Python's own standard library: functions and class skeletons that end after a docstring.
 
 Like HumanEval's and ClassEval's prompts in form, in none of the sets, and on every machine. Knows no models.
 """

@@ -1,7 +1,7 @@
 """A GGUF file as a model: its header read, its weights dequantised once through transformers and kept as safetensors.
 
-Torn, split or foreign files are refused from the header alone, before any weight is read. It does not know how a model
-is run. Imports nothing heavy by itself: a cache hit must not pay for torch.
+Truncated, split or foreign files are refused from the header alone, before any weight is read. It does not know how a
+model is run. Imports nothing heavy by itself: a cache hit must not pay for torch.
 """
 
 import copy

@@ -21,7 +21,7 @@ def program(prompt: str, answer: str, name: str | None) -> str:
     """One program made of a prompt that is code ("" when it is not) and an answer; it compiles if anything does.
 
     An answer either goes on where the prompt stopped, and is cut at its next top-level statement, or it is a whole of
-    its own, fenced or bare, and stands behind the prompt, whose imports and helpers it may use. `name` is what the
+    its own, fenced or bare, and comes after the prompt, whose imports and helpers it may use. `name` is what the
     tests will ask for; among several fenced blocks the first that defines it is the one.
     """
     answer = answer.replace("\r\n", "\n").replace("\r", "\n")
@@ -40,8 +40,9 @@ def program(prompt: str, answer: str, name: str | None) -> str:
     if chosen is None and not wholes:
         return prompt
     whole = without_demonstration(chosen or wholes[0], name)
-    behind = f"{prompt}\n{whole}" if prompt else whole
-    return behind if compiles(behind) else whole  # a prompt may be no code, or an answer begin with __future__
+    after_prompt = f"{prompt}\n{whole}" if prompt else whole
+    # A prompt may be no code, or an answer begin with __future__.
+    return after_prompt if compiles(after_prompt) else whole
 
 
 def fenced_blocks(answer: str) -> list[str]:
@@ -137,7 +138,7 @@ def _without_language(info: str) -> str:
 def _continued(prompt: str, completion: str) -> str | None:
     """prompt + completion up to its first top-level statement, or else up to the last line with which it compiles.
 
-    None when nothing of the completion compiles behind the prompt.
+    None when nothing of the completion compiles after the prompt.
     """
     lines = completion.split("\n")
     # A comment is no statement; a line inside a string or a bracket leaves what is above it open, which cannot compile.

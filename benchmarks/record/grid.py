@@ -29,7 +29,7 @@ _WHERE = ("runs_dir", "grid")  # settings that say where a cell is kept, not wha
 
 
 @dataclass(frozen=True)
-class Place:
+class CellNumber:
     """Which of the planned cells one is."""
 
     number: int  # from 0
@@ -125,10 +125,10 @@ def named_files(settings: Any) -> dict[str, str]:
     return found
 
 
-def place(folder: Path, number: int) -> Place | None:
+def cell_number(folder: Path, number: int) -> CellNumber | None:
     """Which of the planned cells this is; None where no plan was written."""
     planned = _planned(folder)
-    return Place(number, len(planned)) if number < len(planned) else None
+    return CellNumber(number, len(planned)) if number < len(planned) else None
 
 
 def find(folder: Path, config_hash: str) -> Path | None:

@@ -49,9 +49,10 @@ DROPPED_KEYS = {
     "benchmarks.targets.VerifyCost": {"model", "device", "dtype", "cpu_dtype", "gpu_dtype", "engine", "attention"}
 }
 
-
 # Settings that version 1 lacks -> what a run did then.
 ADDED_SETTINGS = {"cache": True}
+# The same of a class's arguments; until `acceptance_of` came, conf/ held vectors of one model alone.
+ADDED_KEYS = {"baselines.SequoiaDrafter": {"acceptance_of": "smollm2"}}
 
 
 def upgraded(header: dict) -> dict:
@@ -64,7 +65,7 @@ def upgraded(header: dict) -> dict:
     if "config" in new:
         new["config"] = ADDED_SETTINGS | new["config"]
     if "methods" in new:
-        new["methods"] = _with_todays_names(new["methods"])
+        new["methods"] = _with_todays_keys(new["methods"])
     return new
 
 
@@ -77,15 +78,17 @@ def as_recorded(model: dict, recorded: dict) -> dict:
     return own if "weights_digest" in recorded else own | {"name": recorded.get("name")}
 
 
-def _with_todays_names(value: Any) -> Any:
+def _with_todays_keys(value: Any) -> Any:
+    """Methods of any version with today's paths and arguments; those of today stay as they are."""
     if isinstance(value, list):
-        return [_with_todays_names(one) for one in value]
+        return [_with_todays_keys(one) for one in value]
     if isinstance(value, dict):
         target = MOVED.get(value.get("_target_"), value.get("_target_"))
         renamed, dropped = RENAMED_KEYS.get(target, {}), DROPPED_KEYS.get(target, ())
-        return {
-            renamed.get(key, key): target if key == "_target_" else _with_todays_names(one)
+        own = {
+            renamed.get(key, key): target if key == "_target_" else _with_todays_keys(one)
             for key, one in value.items()
             if key not in dropped
         }
+        return own | {key: then for key, then in ADDED_KEYS.get(target, {}).items() if key not in own}
     return value

@@ -1,6 +1,6 @@
 """The folder of one run: `cell.json` first, `turns.jsonl` line by line, `run.json` last. Its presence means complete.
 
-A run may be killed at any byte and resumed: what was finished stays, what was torn goes, nothing is measured twice.
+A run may be killed at any byte and resumed: finished lines stay, an interrupted one goes, nothing is measured twice.
 This file does not know what a line measures, beyond the four fields of its key, and computes nothing from it.
 """
 
@@ -70,7 +70,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike, each: Callable[[dict], None] = lambda line: None) -> "RunFolder":
-        """A folder made earlier, to read or to resume. A torn last line is dropped, and `notices` says so.
+        """A folder made earlier, to read or to resume. An incomplete last line is dropped, and `notices` says so.
 
         `each` is given every complete line as it is read, so that a reader need not hold them all.
         """
@@ -101,7 +101,7 @@ class RunFolder:
                     f"Restore {TURNS}, or delete {RUN} to resume the run."
                 )
         elif n_bytes > folder._size_bytes:
-            folder._drop_torn_line(n_bytes)
+            folder._drop_incomplete_line(n_bytes)
         return folder
 
     @property
@@ -175,14 +175,14 @@ class RunFolder:
             raise UserError(f"{turns} was changed by another process after it was opened here. Open the run again.")
         return file
 
-    def _drop_torn_line(self, n_bytes: int) -> None:
-        what = f"{self.path / TURNS}: the last line was torn ({n_bytes - self._size_bytes} bytes) and is left out"
+    def _drop_incomplete_line(self, n_bytes: int) -> None:
+        what = f"{self.path / TURNS}: the last line is incomplete ({n_bytes - self._size_bytes} bytes) and is left out"
         try:
             with open(self.path / TURNS, "r+b") as file:
                 if _lock(file) and os.fstat(file.fileno()).st_size == n_bytes:
                     file.truncate(self._size_bytes)
                     os.fsync(file.fileno())
-                else:  # not torn but in the making: it belongs to the process that is writing it
+                else:  # not cut off but still being written: it belongs to the process that is writing it
                     what += "; another process is writing this run"
         except OSError as error:  # a read-only folder can still be read; only a resume needs the repair
             what += f"; the file could not be repaired ({error.strerror})"
@@ -190,7 +190,7 @@ class RunFolder:
 
 
 def _read_turns(turns: Path, each: Callable[[int, dict], None]) -> tuple[int, int]:
-    """Gives every complete line and its number to `each`; returns their size in bytes, and with a torn line behind."""
+    """Gives every complete line and its number to `each`; returns the bytes of these, and of the whole file."""
     size_bytes = n_bytes = 0
     with disk_errors(turns):
         if not turns.exists():
@@ -203,11 +203,11 @@ def _read_turns(turns: Path, each: Callable[[int, dict], None]) -> tuple[int, in
                 try:
                     line = parse_object(raw)
                 except ValueError as error:
-                    if not file.read(1):  # torn all the same: blocks of a crashed disk can come back blank
+                    if not file.read(1):  # incomplete all the same: blocks of a crashed disk can come back blank
                         break
                     raise UserError(
                         f"{turns}, line {number} is not a JSON object ({error}), and more follows it, so it was not "
-                        "torn by a killed run. Repair or delete that line, or start a new run."
+                        "cut off by a killed run. Repair or delete that line, or start a new run."
                     ) from error
                 each(number, line)
                 size_bytes = n_bytes

@@ -26,8 +26,8 @@ from benchmarks.models.generation import generation_notice, stop_ids
 from benchmarks.models.load import LoadedModel, load_model, spec_of
 from benchmarks.record.grid import (
     INTERRUPTED,
+    CellNumber,
     Outcome,
-    Place,
     config_hash,
     find,
     grid_folder,
@@ -50,7 +50,9 @@ WARM_UP_TEXT = "def area(width, height):\n    return width * height\n\ndef volum
 Makers = Callable[[dict[str, dict]], dict[str, Callable]]
 
 
-def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None = None) -> int:
+def start(
+    settings: dict[str, Any], methods: dict[str, dict], makers: Makers, cell_number: CellNumber | None = None
+) -> int:
     """Runs a new cell in a new folder; returns the exit status."""
     if settings["model"].get("weights") == "random":
         raise UserError(
@@ -70,37 +72,45 @@ def start(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, pl
         "config_hash": config_hash(settings, methods),
         "files": named_files([settings, methods]),
         "sized_by": ready.sized_by,
+        "calibrated_on": ready.calibrated_on,
         "preparation": ready.record,
     }
     runs_dir = Path(settings["runs_dir"], settings["grid"] or "")
     folder = RunFolder.create(runs_dir, f"{loaded.name}-{header['dataset']['name']}", {**own, **header})
-    return _run(folder, loaded, lm, prompts, ready.makers, place)
+    return _run(folder, loaded, lm, prompts, ready.makers, cell_number)
 
 
-def in_grid(settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None) -> Outcome:
+def in_grid(
+    settings: dict[str, Any], methods: dict[str, dict], makers: Makers, cell_number: CellNumber | None
+) -> Outcome:
     """Starts the cell in its grid's folder, finishes it there, or leaves it as it is when it is complete."""
     settings = resolved(settings)
     folder, key = grid_folder(settings["runs_dir"], settings["grid"]), config_hash(settings, methods)
     with locked(folder, key):  # from the search to the end of the run, so that no two processes measure one cell
-        return _in_locked_grid(folder, key, settings, methods, makers, place)
+        return _in_locked_grid(folder, key, settings, methods, makers, cell_number)
 
 
 def _in_locked_grid(
-    folder: Path, key: str, settings: dict[str, Any], methods: dict[str, dict], makers: Makers, place: Place | None
+    folder: Path,
+    key: str,
+    settings: dict[str, Any],
+    methods: dict[str, dict],
+    makers: Makers,
+    cell_number: CellNumber | None,
 ) -> Outcome:
     found = find(folder, key)
-    # Opening a torn folder mends it, and what is said of that belongs to resume().
+    # Opening an interrupted folder repairs it, and what is said of that belongs to resume().
     if found is not None and (found / RUN).exists() and RunFolder.open(found).is_complete:
         print(f"complete, not run again: {found}")
         return outcome_of(found, skipped=True)
-    status = start(settings, methods, makers, place) if found is None else resume(str(found), makers, place)
+    status = start(settings, methods, makers, cell_number) if found is None else resume(str(found), makers, cell_number)
     run = find(folder, key)
     if status == INTERRUPTED:
         return Outcome(INTERRUPTED, "interrupted", run and run.name)
     return outcome_of(run, skipped=False)
 
 
-def resume(path: str, makers: Makers, place: Place | None = None) -> int:
+def resume(path: str, makers: Makers, cell_number: CellNumber | None = None) -> int:
     """Finishes a killed run with its own settings: finished lines stay, nothing is measured twice."""
     folder = RunFolder.open(path)
     if folder.is_complete:
@@ -133,7 +143,7 @@ def resume(path: str, makers: Makers, place: Place | None = None) -> int:
         return _interrupted(f"finish it with resume={path}")
     if (before := folder.header.get("sized_by", {})) != ready.sized_by:
         raise UserError(f"{path}: its trees were sized by {before}, now {ready.sized_by}; start anew")
-    return _run(folder, loaded, lm, prompts, ready.makers, place)
+    return _run(folder, loaded, lm, prompts, ready.makers, cell_number)
 
 
 def resolved(settings: dict[str, Any]) -> dict[str, Any]:
@@ -188,13 +198,13 @@ def _run(
     lm: TreeLM,
     prompts: list[CellPrompt],
     made: dict[str, Callable],
-    place: Place | None,
+    cell_number: CellNumber | None,
 ) -> int:
     console = Console()
     config = folder.header["config"]
     curve = curve_of(config)  # fail now on an unreadable curve, not after hours of measuring
-    if place is not None:
-        console.print(f"cell {place.number + 1} of {place.n_cells}", highlight=False)
+    if cell_number is not None:
+        console.print(f"cell {cell_number.number + 1} of {cell_number.n_cells}", highlight=False)
     console.print(f"record: {folder.path}", markup=False, highlight=False, soft_wrap=True)
     sampling = Sampling(config["temperature"], config["seed"])
     settings = Settings(
@@ -212,7 +222,7 @@ def _run(
     interrupted = False
     try:
         lm.prepare(longest_request(prompts, settings.max_new_tokens) + n_nodes, n_nodes)
-        with _progress(console, len(folder.done_keys()), n_jobs, place) as on_turn:
+        with _progress(console, len(folder.done_keys()), n_jobs, cell_number) as on_turn:
             run_cell(folder, lm, prompts, made, settings, warm_up_ids, on_turn)
     except KeyboardInterrupt:
         interrupted = True
@@ -232,15 +242,17 @@ def _interrupted(what_to_do: str) -> int:
 
 
 @contextmanager
-def _progress(console: Console, n_done: int, n_jobs: int, place: Place | None) -> Iterator[Callable[[dict], None]]:
+def _progress(
+    console: Console, n_done: int, n_jobs: int, cell_number: CellNumber | None
+) -> Iterator[Callable[[dict], None]]:
     """Shows how far the cell is, and the grid; yields what is to be called after every line."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Over hours, not rich's last seconds: one turn may take minutes.
     with Progress(*columns, TimeRemainingColumn(), console=console, speed_estimate_period=24 * 3600) as progress:
         task = progress.add_task("measuring", total=n_jobs, completed=n_done)
         grid = None
-        if place is not None:  # cells before this one are done; this one counts by its share
-            grid = progress.add_task("cells", total=place.n_cells, completed=place.number + n_done / n_jobs)
+        if cell_number is not None:  # cells before this one are done; this one counts by its share
+            grid = progress.add_task("cells", total=cell_number.n_cells, completed=cell_number.number + n_done / n_jobs)
 
         def on_turn(line: dict) -> None:
             turn = f"turn {line['turn'] + 1} " if line["turn"] else ""

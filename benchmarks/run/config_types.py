@@ -15,13 +15,13 @@ TARGET = "_target_"
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 
-def misfit(config: Mapping[str, Any], path: str = "") -> str | None:
+def first_type_error(config: Mapping[str, Any], path: str = "") -> str | None:
     """What is wrong with the first setting of the wrong kind, in a sentence; None when there is none."""
     for key, value in config.items():
         hint = _hints(config.get(TARGET)).get(key, Any)
         if not _fits(value, hint):
             return f"{path}{key} must be {' or '.join(dict.fromkeys(_names(hint)))}, got {value!r}"
-        if isinstance(value, Mapping) and (found := misfit(value, f"{path}{key}.")):
+        if isinstance(value, Mapping) and (found := first_type_error(value, f"{path}{key}.")):
             return found
     return None
 

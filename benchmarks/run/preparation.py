@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cost.sizing import VerifyCost
 from benchmarks.models.single_token_rows import with_single_token_rows
-from goose.engine.contract import Drafter, NeedsModel, SizedByCost
+from goose.engine.contract import Calibrated, Drafter, NeedsModel, SizedByCost
 from goose.engine.lm import TreeLM
 
 
@@ -17,13 +17,14 @@ from goose.engine.lm import TreeLM
 class Prepared:
     makers: dict[str, Callable[[], Drafter]]  # method -> maker of a drafter that has what it needs
     sized_by: dict[str, str] = field(default_factory=dict)  # method -> label of the cost that sizes its trees
+    calibrated_on: dict[str, str] = field(default_factory=dict)  # method -> model that its acceptance was measured on
     # What was prepared, for which methods, how it was come by, and the seconds and the remark where there are any.
     record: list[dict[str, Any]] = field(default_factory=list)
 
 
 def prepared(makers: dict[str, Callable[[], Drafter]], lm: TreeLM, tokenizer: Any) -> Prepared:
     """Prepares one drafter of each method; the makers' drafters then find everything in the cache."""
-    sized_by, record = {}, {}
+    sized_by, calibrated_on, record = {}, {}, {}
 
     def note(what: str, method: str, **entry: Any) -> None:
         record.setdefault((what, entry["how"]), {"what": what, "methods": [], **entry})["methods"].append(method)
@@ -34,6 +35,8 @@ def prepared(makers: dict[str, Callable[[], Drafter]], lm: TreeLM, tokenizer: An
             one.prepare(lm)
         if isinstance(one, SizedByCost) and one.sized_by is not None:
             sized_by[name] = one.sized_by
+        if isinstance(one, Calibrated) and one.acceptance_of is not None:
+            calibrated_on[name] = one.acceptance_of
         if isinstance(cost := getattr(one, "cost", None), VerifyCost):
             note("verification cost", name, **cost.origin(lm))
     ready, rows_of = with_single_token_rows(makers, lm, tokenizer)
@@ -42,4 +45,4 @@ def prepared(makers: dict[str, Callable[[], Drafter]], lm: TreeLM, tokenizer: An
         remark = f"not kept ({rows.not_kept})" if rows.not_kept else None
         seconds = rows.made_s if rows.is_new else 0.0
         note(f"{len(rows.ids)} single-token rows", name, how=how, seconds=seconds, remark=remark)
-    return Prepared(ready, sized_by, list(record.values()))
+    return Prepared(ready, sized_by, calibrated_on, list(record.values()))

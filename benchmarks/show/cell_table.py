@@ -147,8 +147,13 @@ def _conditions(header: dict, lines: Sequence[dict], turns: dict[str, list[dict]
         said += projected_note(curve)
     for method, drafter in header["methods"].items():
         if isinstance(drafter, dict) and drafter.get("_target_") == ORACLE:
-            said += f"\n{method} is an upper bound: it is given the output in advance and drafts twice, so its time "
+            said += f"\n{method} is an upper bound, not a method: it is given the output in advance, so its time "
             said += "means nothing"
+    model = header["model"]["name"]
+    for method, measured_on in header.get("calibrated_on", {}).items():
+        if measured_on != model:
+            said += f"\n{method}: acceptance vector measured on {measured_on}, not on {model}: "
+            said += "see scripts/calibrate_acceptance.py"
     for method, label in header.get("sized_by", {}).items():
         said += f"\ntrees of {method} are sized by the {label}"
     for entry in header.get("preparation", []):

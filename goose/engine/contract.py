@@ -80,6 +80,13 @@ class EstimatesAcceptance(Protocol):
 
 
 @runtime_checkable
+class Calibrated(Protocol):
+    """Shapes its trees by acceptance that was measured on a model, which need not be the target."""
+
+    acceptance_of: str | None  # name of that model; None where it is not known
+
+
+@runtime_checkable
 class SizedByCost(Protocol):
     """Sizes its trees by what a forward costs."""
 

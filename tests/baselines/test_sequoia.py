@@ -196,7 +196,11 @@ def test_max_levels_and_the_tables_successors_limit_the_shape():
 def test_acceptance_from_a_calibration_record(tmp_path):
     file = tmp_path / "record.json"
     file.write_text(json.dumps({"acceptance": P, "tested": [10, 10, 10]}))
-    assert SequoiaDrafter(acceptance_file=str(file)).acceptance == P
+    made = SequoiaDrafter(acceptance_file=str(file), acceptance_of="another")
+    assert (made.acceptance, made.acceptance_of) == (P, None)  # of a record that names no model none is known
+    file.write_text(json.dumps({"acceptance": P, "model": {"name": "big"}}))
+    assert SequoiaDrafter(acceptance_file=str(file), acceptance_of="another").acceptance_of == "big"
+    assert SequoiaDrafter(P, acceptance_of="big").acceptance_of == "big"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +226,18 @@ def test_a_cost_that_no_step_can_have_is_refused_before_any_step(cost):
         SequoiaDrafter(P, size="cost", cost=cost)
 
 
-@pytest.mark.parametrize("content", [None, "no json", "[1]", "{}", '{"acceptance": null}', '{"acceptance": ["a"]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        "no json",
+        "[1]",
+        "{}",
+        '{"acceptance": null}',
+        '{"acceptance": [0.5], "model": {}}',
+        '{"acceptance": ["a"]}',
+    ],
+)
 def test_a_file_that_is_no_calibration_record_is_named_with_the_way_to_one(tmp_path, content):
     file = tmp_path / "record.json"
     if content is not None:

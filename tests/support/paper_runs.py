@@ -1,6 +1,6 @@
 """Run folders made by hand, through RunFolder, with numbers that can be checked by eye.
 
-Every method writes 30 tokens a prompt behind the prefill's, so tokens/s is 30 / seconds and plain decoding's is 10.
+Every method writes 30 tokens a prompt after the prefill's, so tokens/s is 30 / seconds and plain decoding's is 10.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A small finished run with the trees of real drafters: a stub target that says a fixed text behind every prompt."""
+"""A small finished run with the trees of real drafters: a stub target that says a fixed text after every prompt."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -125,9 +125,9 @@ def test_times_that_are_no_seconds_are_refused(tmp_path, seconds):
 def test_absent_and_torn_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no cost curve at"):
         load_curve(tmp_path / "absent.json")
-    (tmp_path / "torn.json").write_text('{"schema": 1, ')
+    (tmp_path / "cut.json").write_text('{"schema": 1, ')
     with pytest.raises(UserError, match="is no cost curve"):
-        load_curve(tmp_path / "torn.json")
+        load_curve(tmp_path / "cut.json")
 
 
 # As Sequoia's cost

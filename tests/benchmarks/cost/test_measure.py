@@ -76,7 +76,7 @@ class Watched:
 def test_sizes_take_turns_within_each_repeat_and_none_always_goes_first():
     lm = Watched()
     measure(lm, SIZES, (5,), repeats=4, top_k=0, **LABEL)
-    assert lm.scored[::2] == lm.scored[1::2]  # each is timed behind one of its own size
+    assert lm.scored[::2] == lm.scored[1::2]  # each is timed after one of its own size
     n_kinds, timed = 2 * len(SIZES), lm.scored[1::2]
     rounds = [timed[i : i + n_kinds] for i in range(0, len(timed), n_kinds)]
     assert len(rounds) == 4 + measuring.WARM_UP_ROUNDS

@@ -103,7 +103,7 @@ def test_generation_stops_when_it_has_the_tokens_asked_for(target):
 def test_no_measured_item_is_learnt_from(data_dir):
     texts = "\n".join(prompt.text for prompt in training_prompts(data_dir))
     learnt = {i for i in range(1030) if f"How many are {i} and" in texts}
-    assert learnt == set(range(1000, 1010))  # behind the measured ones, before the held-out ones
+    assert learnt == set(range(1000, 1010))  # after the measured ones, before the held-out ones
     assert {i for i in range(1, 560) if f"number {i}." in texts} == {*range(1, 11), *range(511, 540)}
     assert 'def f511(a, b):\n    """Write a function number 511.\n    """\n' in texts
 

@@ -93,7 +93,7 @@ def test_a_cache_hit_imports_no_heavy_library_and_starts_no_process(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["file gone", "file cut", "manifest gone", "manifest torn", "manifest of another kind"]
+    "damage", ["file gone", "file cut", "manifest gone", "manifest cut", "manifest of another kind"]
 )
 def test_a_damaged_copy_is_not_complete_and_is_fetched_again(fetch, tmp_path, damage):
     folder = tmp_path / FOLDER
@@ -106,7 +106,7 @@ def test_a_damaged_copy_is_not_complete_and_is_fetched_again(fetch, tmp_path, da
     elif damage == "manifest gone":
         (folder / MANIFEST).unlink()
     else:
-        (folder / MANIFEST).write_text('{"files_by' if damage == "manifest torn" else "[1]")
+        (folder / MANIFEST).write_text('{"files_by' if damage == "manifest cut" else "[1]")
     assert not is_complete(folder)
     assert is_complete(ensure_embedded(tmp_path))
     assert fetch == ["download", "convert"]

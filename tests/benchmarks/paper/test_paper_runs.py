@@ -1,4 +1,4 @@
-"""Reading run folders, complete and torn, into arms; and who may stand beside whom."""
+"""Reading run folders, complete and interrupted, into arms; and who may stand beside whom."""
 
 import pytest
 

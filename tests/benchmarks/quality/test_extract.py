@@ -205,7 +205,7 @@ def test_whatever_the_answer_what_comes_out_compiles_and_is_made_of_its_lines(an
     code = program(prompt, answer, "f")
     assert compiles(code)
     given_lines = {line.strip() for line in (prompt + "\n" + answer + "\n" + prompt + answer).splitlines()}
-    # Fences and a language behind them go; of the rest nothing is rewritten.
+    # Fences and a language after them go; of the rest nothing is rewritten.
     for line in code.splitlines():
         assert any(line.strip() in whole for whole in given_lines), line
 

@@ -144,7 +144,7 @@ def test_every_answer_is_scored_once_and_reference_solutions_first_and_once(tmp_
     del runs.programs[:]
     score_run(path, allow_code_execution=True, limits=runner.Limits(cpu_s=11))
     assert len(runs.programs) == 7  # under other limits they might not have
-    (path / "scores.json").write_text("{torn")
+    (path / "scores.json").write_text("{cut")
     score_run(path, allow_code_execution=True)
     assert scores_of(path)["canonical"]["HumanEval/0"]["label"] == "passed"
 

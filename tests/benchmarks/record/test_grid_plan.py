@@ -9,7 +9,7 @@ from benchmarks.errors import UserError
 from benchmarks.record import grid
 from benchmarks.record.grid import COMPLETE, FAILED, PROBLEMS, Outcome
 
-SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None}
+SETTINGS = {"runs_dir": "a", "grid": "g", "limit": 3, "model": {"name": "tiny"}, "data_dir": None, "cache": True}
 METHODS = {"ar": {"_target_": "x"}, "goose": {"_target_": "y", "rho": 0.5}}
 
 
@@ -39,7 +39,7 @@ def test_what_a_named_file_holds_is_part_of_the_hash(tmp_path):
     assert grid.named_files([{"cost_curve": str(tmp_path / "absent")}, METHODS]) == {}
 
 
-def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp_path):
+def test_a_complete_run_is_found_before_an_interrupted_one_and_the_newest_of_several(tmp_path):
     h, k = (grid.config_hash({**SETTINGS, "limit": limit, "cache": True}, METHODS, {}) for limit in (1, 2))
 
     def run(name: str, limit: int, complete: bool) -> Path:
@@ -53,13 +53,13 @@ def test_a_complete_run_is_found_before_a_torn_one_and_the_newest_of_several(tmp
     assert grid.find(tmp_path, h) is None
     run("9-other", 2, True)
     (tmp_path / "8-killed-before-it-began").mkdir()
-    torn = run("1", 1, False)
-    assert grid.find(tmp_path, h) == torn
+    interrupted = run("1", 1, False)
+    assert grid.find(tmp_path, h) == interrupted
     newer = run("2", 1, False)
     assert grid.find(tmp_path, h) == newer
     complete = run("0", 1, True)
     assert grid.find(tmp_path, h) == complete
-    (tmp_path / "9-other" / "cell.json").write_text("{torn")
+    (tmp_path / "9-other" / "cell.json").write_text("{cut")
     assert grid.find(tmp_path, k) is None
 
 
@@ -71,7 +71,7 @@ def test_the_summary_names_every_cell_that_is_not_complete_and_takes_the_worst_s
     cells = [["model=tiny", f"dataset={name}"] for name in "abcde"]
     grid.begin(folder, cells)
     assert [state.outcome for state in grid.states(folder)] == [None] * 5
-    assert grid.place(folder, 3) == grid.Place(3, 5)
+    assert grid.cell_number(folder, 3) == grid.CellNumber(3, 5)
     grid.record(folder, 0, Outcome(COMPLETE, None, "run0"))
     grid.record(folder, 1, Outcome(COMPLETE, None, "run1", skipped=True))
     grid.record(folder, 2, Outcome(PROBLEMS, "pld: 1 failed", "run2"))
@@ -109,7 +109,7 @@ def test_the_time_left_is_at_the_pace_since_the_start_and_skipped_cells_count_fo
 
 def test_no_plan_is_no_cells(tmp_path):
     assert grid.states(tmp_path) == []
-    assert grid.place(tmp_path, 0) is None
+    assert grid.cell_number(tmp_path, 0) is None
     assert grid.summary(tmp_path)[0] == COMPLETE
 
 

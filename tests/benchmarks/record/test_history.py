@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.metrics import common_turns, mean_acceptance_length
-from benchmarks.record.history import MOVED, RENAMED_KEYS, SCHEMA_VERSION, upgraded
+from benchmarks.record.history import MOVED, READABLE, RENAMED_KEYS, SCHEMA_VERSION, upgraded
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
-from benchmarks.run.config_types import misfit
+from benchmarks.run.config_types import first_type_error
 from command_line import run_here
 from paths import REPO
 
@@ -92,6 +92,14 @@ def test_arguments_of_version_one_have_todays_names_and_those_that_went_are_drop
     assert new["cost"] == {"_target_": "benchmarks.targets.VerifyCost", "file": None}
 
 
+@pytest.mark.parametrize("version", READABLE)
+def test_an_argument_that_came_later_has_the_value_that_held_before(version):
+    sequoia = {"_target_": "baselines.SequoiaDrafter", "acceptance": [0.5]}
+    methods = {"old": sequoia, "new": {**sequoia, "acceptance_of": "big"}}
+    new = upgraded({"schema_version": version, "methods": methods})["methods"]
+    assert new == {"old": {**sequoia, "acceptance_of": "smollm2"}, "new": methods["new"]}
+
+
 @pytest.mark.parametrize("path", sorted(set(MOVED.values())))
 def test_every_path_that_stays_leads_to_a_class(path):
     module, _, name = path.rpartition(".")
@@ -102,7 +110,7 @@ def test_an_old_run_is_read_and_gives_the_numbers_it_gave():
     folder = RunFolder.open(OLD / "ten_methods")
     table = (OLD / "ten_methods" / "table.md").read_text()
     assert folder.is_complete
-    assert all(misfit(drafter) is None for drafter in folder.header["methods"].values())
+    assert all(first_type_error(drafter) is None for drafter in folder.header["methods"].values())
     for method, turns in common_turns(folder.lines(), list(folder.header["methods"])).items():
         row = next(line for line in table.splitlines() if line.startswith(f"| {method} |"))
         assert f"{mean_acceptance_length(turns):.2f}" == row.split("|")[5].strip()
@@ -119,16 +127,18 @@ def test_an_old_run_that_was_killed_is_finished(tmp_path, monkeypatch, capsys, s
     assert countable(RunFolder.open(run).lines()) == countable(before)
 
 
-def test_the_cells_of_an_old_grid_are_found_and_a_torn_one_is_finished(tmp_path, monkeypatch, capsys, same_environment):
+def test_the_cells_of_an_old_grid_are_found_and_an_interrupted_one_is_finished(
+    tmp_path, monkeypatch, capsys, same_environment
+):
     monkeypatch.chdir(tmp_path)
     grid = shutil.copytree(OLD / "smoke", tmp_path / "results" / "runs" / "smoke")
     status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
     assert (status, err) == (0, "")
     assert out.count("complete, not run again") == 2
-    torn = min(folder.parent for folder in grid.glob("*/cell.json"))
-    before = tear(torn, 2)
+    interrupted = min(folder.parent for folder in grid.glob("*/cell.json"))
+    before = tear(interrupted, 2)
     status, out, err = run_here(monkeypatch, capsys, "-m", "+experiment=smoke")
     assert (status, err) == (0, "")
     assert out.count("complete, not run again") == 1
     assert len(list(grid.glob("*/cell.json"))) == 2
-    assert countable(RunFolder.open(torn).lines()) == countable(before)
+    assert countable(RunFolder.open(interrupted).lines()) == countable(before)

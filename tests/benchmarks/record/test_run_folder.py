@@ -33,7 +33,7 @@ def filled(runs_dir, n_lines: int) -> RunFolder:
 
 
 def test_layout_and_round_trip(tmp_path):
-    folder = RunFolder.create(tmp_path / "a" / "runs", "org/model x humaneval", {"config": {"b": 60}})
+    folder = RunFolder.create(tmp_path / "a" / "runs", "org/model x humaneval", {"config": {"b": 60, "cache": True}})
     assert sorted(p.name for p in folder.path.iterdir()) == ["cell.json"]
     assert re.fullmatch(r"\d{8}T\d{6}Z-org-model-x-humaneval-[0-9a-f]{6}", folder.path.name)
     assert folder.header["schema_version"] == SCHEMA_VERSION
@@ -45,7 +45,7 @@ def test_layout_and_round_trip(tmp_path):
     assert folder.is_complete
     assert sorted(p.name for p in folder.path.iterdir()) == ["cell.json", "run.json", "turns.jsonl"]
     run = json.loads((folder.path / "run.json").read_text())
-    assert (run["config"], run["status"], run["n_lines"]) == ({"b": 60}, "ok", 2)
+    assert (run["config"], run["status"], run["n_lines"]) == ({"b": 60, "cache": True}, "ok", 2)
     again = RunFolder.open(folder.path)
     assert again.header == folder.header
     assert again.lines() == [line(0, steps=[1, 2]), line(0, repeat=1)]
@@ -76,10 +76,10 @@ def test_a_cut_at_any_byte_resumes_with_exactly_the_complete_lines(data):
         cut = data.draw(st.integers(0, len(whole)))
         turns.write_bytes(whole[:cut])
         n_kept = whole[:cut].count(b"\n")
-        torn = not whole[:cut].endswith(b"\n") and cut > 0
+        incomplete = not whole[:cut].endswith(b"\n") and cut > 0
         resumed = RunFolder.open(folder.path)
         assert [r["prompt_id"] for r in resumed.lines()] == [f"Tiny/{i}" for i in range(n_kept)]
-        assert len(resumed.notices) == int(torn)
+        assert len(resumed.notices) == int(incomplete)
         assert turns.read_bytes() == b"".join(whole.splitlines(keepends=True)[:n_kept])
         for number in range(n_lines):
             if (f"Tiny/{number}", 0, "ar", 0) not in resumed.done_keys():
@@ -106,10 +106,10 @@ def test_killed_after_ten_of_forty_and_resumed_gives_forty_unique_lines(tmp_path
         child.send_signal(signal.SIGKILL)
     (path,) = tmp_path.iterdir()
     with open(path / "turns.jsonl", "ab") as file:
-        file.write(b'{"prompt_id": "Tiny/torn", "tu')  # what a kill in the middle of a write leaves
+        file.write(b'{"prompt_id": "Tiny/cut", "tu')  # what a kill in the middle of a write leaves
     folder = RunFolder.open(path)
     assert len(folder.notices) == 1
-    assert "torn" in folder.notices[0]
+    assert "incomplete" in folder.notices[0]
     done = {key[0] for key in folder.done_keys()}
     assert done >= {f"Tiny/{i}" for i in range(10)}
     for number in range(max(40, len(done))):

@@ -51,7 +51,7 @@ def written_by(target: Recording) -> StubLM:
 
 
 def test_the_targets_token_is_recorded_only_behind_a_path_that_equals_the_recording():
-    #        0: root 9 - 1: 4 (recorded) - 3: 5 (recorded) - 5: 6, the recording's end: nothing behind it
+    #        0: root 9 - 1: 4 (recorded) - 3: 5 (recorded) - 5: 6, the recording's end: nothing after it
     #                  - 2: 5 (not)      - 4: 5 (its parent is off the record)
     tree = DraftTree.from_lists([9, 4, 5, 5, 5, 6], [-1, 0, 0, 1, 2, 3])
     assert recorded_next_tokens(tree, [4, 5, 6]) == [4, 5, -1, 6, -1, -1]
@@ -59,7 +59,7 @@ def test_the_targets_token_is_recorded_only_behind_a_path_that_equals_the_record
 
 
 def test_a_worked_replay():
-    # The prefill gives 1. Behind 1 the context holds 2 3 4 1: 2 3 are right, bonus 9. Nothing is known behind 9: 1.
+    # The prefill gives 1. After 1 the context holds 2 3 4 1: 2 3 are right, bonus 9. Nothing is known after 9: 1.
     # Then 1 drafts 2 3 4 1 2 3 9 1: 2 is right, bonus 7 ends the output.
     target = recording([1, 2, 3, 4], [1, 2, 3, 9, 1, 2, 7])
     (line,) = replay([target], "pld", PromptLookupDrafter(), node_budget=60)
@@ -72,7 +72,7 @@ def test_a_worked_replay():
 
 def test_from_the_bare_prompt_the_first_token_is_a_steps():
     (line,) = replay([recording([1, 2, 1], [2, 1, 5])], "pld", PromptLookupDrafter(), 60, start="prompt")
-    assert line["steps"]["emitted"] == [3]  # behind 1 the prompt holds 2 1, bonus 5
+    assert line["steps"]["emitted"] == [3]  # after 1 the prompt holds 2 1, bonus 5
     with pytest.raises(ValueError, match="start"):
         replay([recording([1, 2, 1], [2, 1, 5])], "pld", PromptLookupDrafter(), 60, start="middle")
 
@@ -279,6 +279,6 @@ def test_prompt_lookup_reaches_the_documented_rates(model, dataset, documented):
     pld = SCRIPT["make_drafter"]("pld")
     bare = replay(turns, "pld", pld, 60, stop_ids, start="prompt")  # how the documented rates were counted
     assert metrics.mean_acceptance_length(bare) == pytest.approx(documented, abs=0.002)
-    if model == "vicuna-13b-v1.3":  # behind the prefill's token, as goose.decode counts; test_pld.py has the same pair
+    if model == "vicuna-13b-v1.3":  # after the prefill's token, as goose.decode counts; test_pld.py has the same pair
         emitted = metrics.steps(replay(turns, "pld", pld, 60, stop_ids), "emitted")
         assert (sum(emitted), len(emitted)) == (44100, 27237)

@@ -78,7 +78,7 @@ def test_steps_and_text_are_the_exact_replays(lm):
             assert line["output_ids"] == other["output_ids"] == text.output_ids
             for column in ("context", "emitted", "tokens", "parents", "sources"):
                 assert line["steps"][column] == other["steps"][column]
-            # Behind the recording's end the model's own token follows; no metric reads that far.
+            # After the recording's end the model's own token follows; no metric reads that far.
             paths = zip(line["steps"]["path"], other["steps"]["path"], line["steps"]["emitted"], strict=True)
             assert all(own[: n + 1] == theirs[: n + 1] for own, theirs, n in paths)
             assert {key: value for key, value in other.items() if key != "steps"}.items() <= line.items()

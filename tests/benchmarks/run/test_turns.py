@@ -85,7 +85,7 @@ def test_every_method_is_asked_the_turn_that_the_baselines_answer_leads_to(new_f
 
 
 def test_all_take_the_baselines_answer_even_where_a_methods_own_differs(new_folder):
-    """As in half precision: a model that goes on differently behind a drafted 40."""
+    """As in half precision: a model that goes on differently after a drafted 40."""
 
     def follow_up(outputs):
         return Prompt((*P0, *outputs[0], 10, 11), "later", "chat")

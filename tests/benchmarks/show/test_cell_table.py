@@ -74,7 +74,7 @@ def test_the_conditions_stand_beside_the_numbers():
 
 def test_the_bound_drafts_the_next_b_tokens_in_every_step():
     bound = row(table_of(LINES, node_budget=8), SPEED, "(oracle)")
-    assert bound["MAL"] == "6.67"  # 20 tokens behind the first take 3 steps of 8 at most
+    assert bound["MAL"] == "6.67"  # 20 tokens after the first take 3 steps of 8 at most
     assert bound["speed-up"] == bound["tokens/s"] == ""
 
 
@@ -95,6 +95,14 @@ def test_a_curve_projects_the_speed_ups_and_is_named():
     assert "verification cost (m): measured now in 31.2 s, outside every clock; unsteady\n" in table.conditions
     assert table.conditions.endswith("9 single-token rows (m, n): from the cache")
     assert "projected" not in row(table_of(LINES), SPEED, "m")
+
+
+def test_an_acceptance_vector_of_another_model_is_said_and_one_of_this_model_is_not():
+    calibrated = {**header(("ar", "m")), "calibrated_on": {"m": "smollm2", "n": "tiny"}}
+    shown = cell_table(calibrated, LINES, []).conditions
+    said = "m: acceptance vector measured on smollm2, not on tiny: see scripts/calibrate_acceptance.py"
+    assert shown.splitlines().count(said) == 1
+    assert "n: acceptance" not in shown
 
 
 def test_an_oracle_is_no_method_and_the_table_says_so():

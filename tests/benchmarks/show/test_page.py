@@ -134,11 +134,14 @@ def test_what_one_run_leaves_of_its_share_goes_to_those_behind_it(run, tmp_path)
 
 
 def test_runs_that_are_unfinished_or_damaged_are_left_out_and_named(run, tmp_path):
-    torn = finished_run(tmp_path / "torn", complete=False)
+    interrupted = finished_run(tmp_path / "interrupted", complete=False)
     damaged = finished_run(tmp_path / "damaged")
     (damaged.path / "turns.jsonl").write_text("{}\n")
-    text, notices = build([torn.path, damaged.path, run.path], [], WIDE)
-    assert notices[0] == f"left out: {torn.path} is not finished; finish it with `python run.py resume={torn.path}`"
+    text, notices = build([interrupted.path, damaged.path, run.path], [], WIDE)
+    assert (
+        notices[0]
+        == f"left out: {interrupted.path} is not finished; finish it with `python run.py resume={interrupted.path}`"
+    )
     assert notices[1].startswith(f"left out: {damaged.path}")
     read = Reader(text)
     assert len(read.texts["summary"]) == len(embedded(text)["runs"]) == 1

@@ -115,9 +115,11 @@ def test_a_file_is_read_back_and_one_cut_otherwise_is_refused(tmp_path):
     other.write_text("[1, 2]")
     with pytest.raises(ValueError, match="is no prior"):
         AcceptanceProbabilities(prior_file=str(other))
-    for i, torn in enumerate([{}, {"model": None}, {"model": {"bias": 0.0}}, {"model": {**model, "weights": [1, 2]}}]):
+    for i, damage in enumerate(
+        [{}, {"model": None}, {"model": {"bias": 0.0}}, {"model": {**model, "weights": [1, 2]}}]
+    ):
         file = tmp_path / f"{i}.json"
-        file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, **torn}))
+        file.write_text(json.dumps({"layout": LAYOUT, "edges": edges, **damage}))
         with pytest.raises(ValueError, match="is a damaged prior"):
             AcceptanceProbabilities(prior_file=str(file))
     other = tmp_path / "nan.json"

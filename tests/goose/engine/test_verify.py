@@ -126,7 +126,7 @@ def test_the_first_two_emitted_tokens_have_the_targets_distribution_under_any_si
     assert chi_square(counts.ravel(), joint) < 36.2  # 14: 16 pairs, one impossible, one constraint
 
 
-# --- top_k_rows: by chunks of 64 and what is left of V behind them, where there are more than 2 K; else torch's way
+# --- top_k_rows: by chunks of 64 and what is left of V after them, where there are more than 2 K; else torch's way
 
 
 def best_rows(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,7 +151,7 @@ def test_chunk_maxima_are_the_maxima_of_64_logits(n_vocab):
 @pytest.mark.parametrize("n_vocab", [300, 64 * 4, 64 * 21, 64 * 21 + 1, 64 * 40 + 63, 32_000])
 def test_top_k_equals_torch_topk(n_vocab, k):
     logits = random_logits(5, n_vocab)
-    logits[4, -1] = 50.0  # the best token may lie in or behind the last whole chunk
+    logits[4, -1] = 50.0  # the best token may lie in or after the last whole chunk
     values, expected = logits.topk(k, dim=-1)
     ids, scores = best_rows(logits, k)
     assert ids.tolist() == expected.tolist()

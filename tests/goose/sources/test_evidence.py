@@ -79,7 +79,7 @@ def searched(text: list[int], path: list[int]) -> dict[int, tuple[int, int, int]
         suffix = whole[-length:]
         starts = [i for i in range(len(text) - length) if text[i : i + length] == suffix]
         ends = [i + length for i in range(len(text) - length + 1) if text[i : i + length] == suffix]
-        if ends == last or not starts:  # the same occurrences as of a longer match, or nothing behind any
+        if ends == last or not starts:  # the same occurrences as of a longer match, or nothing after any
             last = ends
             continue
         last, n_states = ends, n_states + 1
@@ -103,7 +103,7 @@ def test_matches_say_what_a_search_through_the_text_says(text, path):
     assert set(found) == set(expected)
     for token, (length, count, total) in expected.items():
         lengths, rest = divmod(found[token][0] - FIRST_MATCHED, N_SHARES * N_COUNTS)
-        # A deep match that also ends the text counts that end as one more occurrence with nothing behind it.
+        # A deep match that also ends the text counts that end as one more occurrence with nothing after it.
         assert lengths == bucket(LENGTH_EDGES, length) - 1
         if is_root:
             assert divmod(rest, N_COUNTS) == (bucket(SHARE_EDGES, count / total), bucket((2, 3, 6), count))
