@@ -92,11 +92,10 @@ def test_arguments_of_version_one_have_todays_names_and_those_that_went_are_drop
     assert new["cost"] == {"_target_": "benchmarks.targets.VerifyCost", "file": None}
 
 
-@pytest.mark.parametrize("version", READABLE)
-def test_an_argument_that_came_later_has_the_value_that_held_before(version):
+def test_an_argument_that_came_later_has_the_value_that_held_before():
     sequoia = {"_target_": "baselines.SequoiaDrafter", "acceptance": [0.5]}
     methods = {"old": sequoia, "new": {**sequoia, "acceptance_of": "big"}}
-    new = upgraded({"schema_version": version, "methods": methods})["methods"]
+    new = upgraded({"schema_version": 1, "methods": methods})["methods"]
     assert new == {"old": {**sequoia, "acceptance_of": "smollm2"}, "new": methods["new"]}
 
 
