@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.metrics import common_turns, mean_acceptance_length
-from benchmarks.record.history import MOVED, READABLE, RENAMED_KEYS, SCHEMA_VERSION, upgraded
+from benchmarks.record.history import MOVED, RENAMED_KEYS, SCHEMA_VERSION, upgraded
 from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
 from benchmarks.run.config_types import first_type_error
