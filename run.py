@@ -108,8 +108,6 @@ def attempt(cfg: DictConfig, number: int | None) -> "grid.Outcome":
 class GridCallback(Callback):
     """Hydra calls it before and after a multirun, in the process that launches: a grid's plan and its summary."""
 
-    lock = None  # held from the plan to the summary
-
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         from benchmarks.files import disk_errors
 
@@ -126,7 +124,7 @@ class GridCallback(Callback):
 
             try:
                 folder = grid.grid_folder(config.runs_dir, name)
-                GridCallback.lock = grid.locked(folder, "grid")
+                grid.hold(folder)
                 grid.begin(folder, planned_cells(config))
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr)
@@ -136,9 +134,11 @@ class GridCallback(Callback):
         if (name := OmegaConf.select(config, "grid")) is not None:
             from benchmarks.record import grid
 
-            status, text = grid.summary(grid.grid_folder(config.runs_dir, name))
+            folder = grid.grid_folder(config.runs_dir, name)
+            status, text = grid.summary(folder)
             print(text)
             statuses.append(status)
+            grid.release(folder)
 
 
 def planned_cells(config: DictConfig) -> list[list[str]]:

@@ -64,7 +64,7 @@ def make_drafter(name: str):
 
 def refuse_what_a_recording_lacks(name: str, config: dict) -> None:
     """Before a draft model is loaded or a cost curve is looked for, which a recording has no use for."""
-    if config.get("top_k") or config.get("n_alone"):
+    if config.get("top_k") or config.get("n_single_token_rows"):
         raise UserError(f"{name} learns from the target's scores, which a recording does not hold; run it on a model")
     if {"target", "draft"} <= config.keys():
         raise UserError(f"{name} asks the draft model of a target, which a recording does not have; run it on a model")

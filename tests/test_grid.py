@@ -114,10 +114,10 @@ def test_a_cell_whose_prompts_fail_is_complete_with_problems_also_when_it_is_ski
 def test_a_model_that_runs_out_of_memory_in_one_cell_is_named_and_the_rest_goes_on(here, monkeypatch, capsys):
     load = cell.load_model
 
-    def load_model(spec, *, device, dtype):
+    def load_model(spec, *, device, dtype, cache):
         if dtype == "float16":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nand more")
-        return load(spec, device=device, dtype=dtype)
+        return load(spec, device=device, dtype=dtype, cache=cache)
 
     monkeypatch.setattr(cell, "load_model", load_model)
     status, out, err = run_here(monkeypatch, capsys, "-m", *SMALL, "dtype=float16,float32")

@@ -78,6 +78,20 @@ def locked(folder: Path, name: str) -> BinaryIO:
     return opened
 
 
+# Of the grids that this process launches. Not in an object that a launcher would send to other processes.
+_held: dict[Path, BinaryIO] = {}
+
+
+def hold(folder: Path) -> None:
+    """Keeps other processes from launching this grid until `release`, or the end of the process; UserError if one does."""
+    _held[folder] = locked(folder, "grid")
+
+
+def release(folder: Path) -> None:
+    if (file := _held.pop(folder, None)) is not None:
+        file.close()
+
+
 def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:
     """Writes down what will be run, each cell as its overrides; the outcomes of an earlier start are dropped."""
     try:
