@@ -122,7 +122,7 @@ def choose_size(
     for a step that costs no time.
     """
     n_nodes = np.arange(1, T.shape[1])
-    seconds = np.array([cost(int(n)) if callable(cost) else cost[n - 1] for n in n_nodes], dtype=np.float64)
+    seconds = np.array([cost(n) if callable(cost) else cost[n - 1] for n in n_nodes.tolist()], dtype=np.float64)
     if not (seconds > 0).all():
         raise ValueError(f"every step costs time, so cost must give seconds > 0 for every size; got {seconds.tolist()}")
     step_s = seconds[:, None] + layer_cost * np.arange(T.shape[0] - 1)  # [N, L]

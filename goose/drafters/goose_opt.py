@@ -197,7 +197,7 @@ class GooseOptDrafter:
         evidence, probabilities = self.evidence, self.chances.of
         tokens, parents, cells, path_probs = [context[-1]], [NO_PARENT], [0], [1.0]
         # A node's state is made when its children are asked for, which those of small probability never are.
-        states = [evidence.root(context, self._draft_rows(context) if self.fill else None)]
+        states = {0: evidence.root(context, self._draft_rows(self.fill, context) if self.fill else None)}
         heap: list[tuple[float, int, int, int, int]] = []  # (-w, arrival, parent, token, cell)
         top_scores = [0.0] * (budget - 1)  # w of the best candidates so far, as many as may be drafted: the worst first
         min_path_prob = max(MIN_PATH_PROB, choice.least_that_pays()) if choice and budget > 1 else MIN_PATH_PROB
@@ -224,7 +224,6 @@ class GooseOptDrafter:
             parents.append(parent)
             cells.append(cell)
             path_probs.append(-negative)
-            states.append(None)
 
     def _first_rate(self, cost: StepSeconds) -> float:
         """Tokens a second that a tree has to beat: a plain step's, or the request's so far."""
@@ -243,17 +242,19 @@ class GooseOptDrafter:
     def _seconds_by_size(self, n_committed: int, budget: int) -> StepSeconds:
         key = n_committed // CONTEXT_STEP, budget
         if key not in self._step_seconds_of:
+            assert self.cost is not None  # size is "cost"
             context = key[0] * CONTEXT_STEP + CONTEXT_STEP // 2
             self._step_seconds_of[key] = StepSeconds.of(
                 [self.cost(n, context) + self.host_s for n in range(1, budget + 1)]
             )
         return self._step_seconds_of[key]
 
-    def _draft_rows(self, context: Sequence[int]) -> DraftRows:
+    def _draft_rows(self, fill: CandidateSource, context: Sequence[int]) -> DraftRows:
         """The draft's rows, root's first, grown layer by layer along its own greatest path probabilities."""
-        fill, table = self.fill, self.evidence.table
+        table = self.evidence.table
         fill.start(context)
-        tokens, parents, log_w, rows = [context[-1]], [NO_PARENT], [0.0], []
+        tokens, parents, log_w = [context[-1]], [NO_PARENT], [0.0]
+        rows: DraftRows = []
         layer = [0]
         for n_layers_left in range(self.draft_depth, 0, -1):
             below: list[tuple[float, int, int]] = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from goose.drafters.goose_opt import GooseOptDrafter
 from goose.engine.contract import Prefill
-from goose.engine.tree import NO_PARENT, DraftTree, TreeBuilder
+from goose.engine.tree import DraftTree, TreeBuilder
 from goose.engine.verify import Scored, Verdict
 from goose.sources.evidence import N_CELLS, Evidence, source_of
 
@@ -53,15 +53,17 @@ class OracleDrafter:
         node, state = 0, evidence.root(context)
         for token in self._text[len(context) : len(context) + budget - 1]:
             cells = dict(evidence.candidates(state, self._any_probability, 0.0, node == 0))
-            if token not in cells:
+            child = builder.add(node, token, source_of(cells[token])) if token in cells else None
+            if child is None:
                 break
-            node = builder.add(node, token, source_of(cells[token]))
-            state = evidence.child(state, token)
-        at: dict[int, int | None] = {0: 0}  # node of the honest tree -> its node here; None without room
+            node, state = child, evidence.child(state, token)
+        at = {0: 0}  # node of the honest tree -> its node here, where there was room
         columns = tree.tokens.tolist(), tree.parents.tolist(), tree.sources.tolist(), tree.scores.tolist()
         for i, (token, parent, source, score) in enumerate(zip(*columns, strict=True)):
-            if parent != NO_PARENT:
-                at[i] = None if at[parent] is None else builder.add(at[parent], token, source, score)
+            if parent in at:
+                child = builder.add(at[parent], token, source, score)
+                if child is not None:
+                    at[i] = child
         return builder.build()
 
     def observe(self, tree: DraftTree, verdict: Verdict, scored: Scored) -> None:

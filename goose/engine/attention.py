@@ -12,7 +12,7 @@ GROUPED = "goose_grouped"
 
 
 def grouped_attention(
-    module: torch.nn.Module,
+    module: torch.nn.Module | None,  # unused
     query: torch.Tensor,  # [1, heads, n, d]
     key: torch.Tensor,  # [1, kv heads, L, d]
     value: torch.Tensor,  # [1, kv heads, L, d]
@@ -21,7 +21,7 @@ def grouped_attention(
     **_,
 ) -> tuple[torch.Tensor, None]:
     """Attention output [1, n, heads, d], as transformers expects it."""
-    _, n_heads, n, d = query.shape
+    n_heads, n, d = query.shape[1:]
     n_kv_heads = key.shape[1]
     if attention_mask is None and n > 1:
         out = scaled_dot_product_attention(

@@ -78,7 +78,7 @@ class MeasuredCost:
 
     @property
     def label(self) -> str | None:
-        return self.curve and self.curve.label
+        return None if self.curve is None else self.curve.label
 
     def __call__(self, n_nodes: int, context: int) -> float:
         if self.curve is None:
@@ -119,7 +119,7 @@ def _read(file: Path, conditions: dict) -> QuickCurve | None:
             return None
         rows = tuple(tuple(float(s) for s in row) for row in record.pop("seconds"))
         grid = {name: tuple(int(x) for x in record.pop(name)) for name in ("contexts", "sizes")}
-        curve = QuickCurve(seconds=rows, **grid, **record)
+        curve = QuickCurve(contexts=grid["contexts"], sizes=grid["sizes"], seconds=rows, **record)
         ascending = all(list(x) == sorted(set(x)) and x[0] > 0 for x in grid.values())
         shape = [len(row) for row in rows] == [len(curve.sizes)] * len(curve.contexts)
         if ascending and shape and all(0 < s < float("inf") for row in rows for s in row):

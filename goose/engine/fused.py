@@ -25,7 +25,7 @@ _INPUTS_OF_ATTENTION = (("q_proj", "k_proj", "v_proj"), ("qkv_proj",))
 _INPUTS_OF_MLP = (("gate_proj", "up_proj"), ("gate_up_proj",))
 
 
-def not_fusable_reason(model: torch.nn.Module) -> str | None:
+def not_fusable_reason(model: Any) -> str | None:
     """Why this model's layers have no faster version, in a sentence; None when they have one."""
     for layer in model.base_model.layers:
         products = [*_linears(layer.self_attn, _INPUTS_OF_ATTENTION), layer.self_attn.o_proj]
@@ -37,7 +37,7 @@ def not_fusable_reason(model: torch.nn.Module) -> str | None:
     return None
 
 
-def _linears(module: torch.nn.Module, choices: Sequence[Sequence[str]]) -> list[torch.nn.Module]:
+def _linears(module: Any, choices: Sequence[Sequence[str]]) -> list[Any]:
     """The layers of the first of `choices` that the module has."""
     names = next(names for names in choices if hasattr(module, names[0]))
     return [getattr(module, name) for name in names]
@@ -73,7 +73,7 @@ class Product:
         return F.linear(x, self._weight, self._bias)
 
 
-def _joined(parts: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     if len(parts) == 1:
         return parts[0].detach()
     joined = torch.cat([part.detach() for part in parts])
@@ -93,7 +93,7 @@ def _packed(weight: torch.Tensor) -> torch.Tensor | None:
 class Norm:
     """Root-mean-square normalisation over the last dimension."""
 
-    def __init__(self, norm: torch.nn.Module):
+    def __init__(self, norm: Any):
         self._weight, self._eps, self.size = norm.weight.detach(), norm.variance_epsilon, len(norm.weight)
         self._is_cpu_fp32 = self._weight.device.type == "cpu" and self._weight.dtype == torch.float32
         self._eps_tensor = torch.full((1,), self._eps)
@@ -110,7 +110,7 @@ class Norm:
 class Attention:
     """transformers' attention module of the supported families: one product for queries, keys and values."""
 
-    def __init__(self, attention: torch.nn.Module, config: Any):
+    def __init__(self, attention: Any, config: Any):
         self._in = Product(_linears(attention, _INPUTS_OF_ATTENTION))
         self._out = Product([attention.o_proj])
         # Over each head (Qwen3), or over the whole projection (OLMo 2).
@@ -135,7 +135,7 @@ class Attention:
         keys, values = (past_key_values if cache is None else cache).update(
             turned[:, n_heads:], values.transpose(0, 1)[None], self._layer
         )
-        out, _ = grouped_attention(None, turned[:, :n_heads], keys, values, attention_mask, self._scaling)
+        out = grouped_attention(None, turned[:, :n_heads], keys, values, attention_mask, self._scaling)[0]
         return self._out(out.reshape(n, n_heads * d))[None], None
 
 
@@ -160,7 +160,7 @@ def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Ten
 class Mlp:
     """The gated feed-forward: one product for gate and up."""
 
-    def __init__(self, mlp: torch.nn.Module):
+    def __init__(self, mlp: Any):
         self._in = Product(_linears(mlp, _INPUTS_OF_MLP))
         self._out = Product([mlp.down_proj])
         self._activation = mlp.act_fn if hasattr(mlp, "act_fn") else mlp.activation_fn
@@ -180,14 +180,14 @@ class FusedLayers:
     _made: ClassVar[WeakKeyDictionary[torch.nn.Module, "FusedLayers"]] = WeakKeyDictionary()
 
     @classmethod
-    def of(cls, model: torch.nn.Module) -> "FusedLayers":
+    def of(cls, model: Any) -> "FusedLayers":
         """The model's; made anew when its weights are other ones than they were made of."""
         made = cls._made.get(model)
         if made is None or made._weights != _identity(model):
             made = cls._made[model] = cls(model)
         return made
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: Any):
         decoder = model.base_model
         own: set[str] = set()
         self._patches: list[tuple[dict, dict]] = []  # a module's __dict__, and what is put into it

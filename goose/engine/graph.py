@@ -55,7 +55,7 @@ class StaticForward:
         self._filled = self._host.numpy()
         self._block = torch.zeros_like(self._host, device=device)
         self._pool = pool
-        self._graph, self._hidden = None, None
+        self._recorded: tuple[torch.cuda.CUDAGraph, torch.Tensor] | None = None  # a graph and where its result lies
 
     def __call__(self, tree: DraftTree, first: int, start: int) -> torch.Tensor:
         """Last hidden states [w, hidden] of the tree's nodes from `first` on, after `start` committed tokens.
@@ -67,10 +67,11 @@ class StaticForward:
         self._block.copy_(self._host, non_blocking=True)
         if self._block.device.type != "cuda":
             return self._run()
-        if self._graph is None:
-            self._record()
-        self._graph.replay()
-        return self._hidden
+        if self._recorded is None:
+            self._recorded = self._record()
+        graph, hidden = self._recorded
+        graph.replay()
+        return hidden
 
     def _fill(self, tree: DraftTree, first: int, start: int) -> None:
         w, n = self._width, tree.n_nodes - first
@@ -106,16 +107,17 @@ class StaticForward:
         mask.masked_fill_(~visible[:, column], -torch.inf)
         return mask.repeat(self._repeats, 1)[None, None]
 
-    def _record(self) -> None:
+    def _record(self) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
         """Records the forward of what the block holds; it writes the cache rows that the replay will write again."""
         stream = torch.cuda.Stream(self._block.device)
         stream.wait_stream(torch.cuda.current_stream(self._block.device))
         with torch.cuda.stream(stream):  # a first run lets libraries allocate what must not be allocated in a graph
             self._run()
         torch.cuda.current_stream(self._block.device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=self._pool):
-            self._hidden = self._run()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            hidden = self._run()
+        return graph, hidden
 
 
 def _words(visible: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def shape_digest(config: Any) -> str:
     return _digest(_plain(fields))
 
 
-def weights_digest(model: torch.nn.Module) -> str:
+def weights_digest(model: Any) -> str:
     """Sixteen hexadecimal digits of a Hugging Face model's weights as loaded: another dtype is another digest.
 
     Of each weight some numbers are read, evenly spread: enough to tell checkpoints, their finetunes and merges apart in

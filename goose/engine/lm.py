@@ -6,6 +6,7 @@ It knows no drafters, no stop rule and no text. Which models it takes: families.
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ _PROMPT_ROWS = 128  # prompt rows scored at once by prompt_top_k, so that [L, V]
 _RANDOM_IN_TRAINING = ("attention_dropout", "resid_pdrop", "embd_pdrop", "router_jitter_noise")
 
 
-def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
+def _refuse(model: Any, engine: str, attention: str) -> None:
     """Raises ValueError, in a sentence, for what cannot be verified exactly."""
     reason = unsupported_reason(model.config)
     if reason is not None:
@@ -42,9 +43,10 @@ def _refuse(model: torch.nn.Module, engine: str, attention: str) -> None:
 
 
 def _chosen_engine(
-    model: torch.nn.Module, engine: str, attention: str, layer_devices: Sequence[torch.device]
+    model: Any, engine: str, attention: str, layer_devices: Sequence[torch.device]
 ) -> tuple[str, str | None]:
     """The engine by name, and why "auto" is not the fastest. Raises ValueError when a named one cannot be had."""
+    not_fused: str | None
     if attention != "grouped":
         not_fused = f"attention {attention!r} is transformers' own"
     elif len(set(layer_devices)) > 1:  # what moves hidden states from device to device hangs on the modules
@@ -65,7 +67,7 @@ def _chosen_engine(
     return engine, None
 
 
-def _not_recordable_reason(model: torch.nn.Module) -> str | None:
+def _not_recordable_reason(model: Any) -> str | None:
     """Why a CUDA graph cannot record this model's forward, in a sentence; None when it can.
 
     Of transformers' ways to multiply by experts, "eager" loops over those that were chosen; "grouped_mm" brings the
@@ -85,6 +87,7 @@ def _not_recordable_reason(model: torch.nn.Module) -> str | None:
 class TreeLM:
     """One sequence in flight over one model.
 
+    `model`: a transformers causal language model of a family in families.py.
     `engine`: "eager" runs the model's own modules, as the papers did · "fused" replaces a layer's parts by faster ones
     (fused.py) · "graph" also runs at fixed shapes, recorded as CUDA graphs on a GPU (graph.py) · "auto" is "graph" on
     one GPU ("fused" for most mixtures of experts), "fused" on a CPU, "eager" where the others cannot be had (several
@@ -96,7 +99,7 @@ class TreeLM:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: Any,
         *,
         engine: str = "auto",
         attention: str = "grouped",
@@ -116,8 +119,8 @@ class TreeLM:
         names = inspect.signature(self._decoder.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         layer_devices = [next(layer.parameters()).device for layer in self._decoder.layers]
-        self.device = self._decoder.embed_tokens.weight.device
-        self.dtype = self._decoder.embed_tokens.weight.dtype
+        self.device: torch.device = self._decoder.embed_tokens.weight.device
+        self.dtype: torch.dtype = self._decoder.embed_tokens.weight.dtype
         self.engine, self.engine_note = _chosen_engine(model, engine, attention, layer_devices)
         self._fused = None if self.engine == "eager" else FusedLayers.of(model)
         if self._fused and self._fused.own_parts:

@@ -8,6 +8,7 @@ Source: Token Recycling, arXiv 2408.08696 (unigram tier); GOOSE, arXiv 2604.0204
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from goose.engine.verify import Scored
 
 Successors = tuple[list[int], list[float]]  # ids and scores, best first
 PromptTopK = Callable[[int, Sequence[int] | None], tuple[np.ndarray, np.ndarray]]
-_NONE: Successors = ([], [])
+_NONE: tuple[list[int], list[Any]] = ([], [])
 _NO_ID = -1  # fills a row narrower than K
 _BITS = 21  # of a token in a key, so ids below 2,097,152: three fit into 63 bits, and keys are made in arrays
 
@@ -33,7 +34,7 @@ class Rows:
     def __init__(self, width: int, *dtypes: type):
         self.n = 0
         self._ids = np.empty((512, width), dtype=np.int64)
-        self._scores = [np.empty((512, width), dtype=dtype) for dtype in dtypes]
+        self._scores: list[np.ndarray] = [np.empty((512, width), dtype=dtype) for dtype in dtypes]
 
     @property
     def room(self) -> int:
@@ -58,8 +59,8 @@ class Rows:
         self._ids = np.pad(self._ids, more, constant_values=_NO_ID)
         self._scores = [np.pad(kept, more) for kept in self._scores]
 
-    def get(self, row: int, dtype: int = 0) -> Successors:
-        """`dtype`: index of the precision in which the scores are wanted."""
+    def get(self, row: int, dtype: int = 0) -> tuple[list[int], list[Any]]:
+        """Ids and scores, best first. `dtype`: index of the dtype in which the scores are wanted."""
         ids, scores = self._ids[row].tolist(), self._scores[dtype][row].tolist()
         if ids[-1] == _NO_ID:
             width = ids.index(_NO_ID)
@@ -107,8 +108,8 @@ class TieredRows:
         if self.prefill_harvest:
             ids, scores = prompt_top_k(self.top_k, rows)
             padded, positions = [None, None, *prompt_ids], range(len(prompt_ids)) if rows is None else rows
-            before, previous, tokens = ([padded[position + i] for position in positions] for i in range(3))
-            self.learn(tokens, previous, ids, scores, before)
+            before, previous = ([padded[position + i] for position in positions] for i in range(2))
+            self.learn([prompt_ids[position] for position in positions], previous, ids, scores, before)
 
     def learn(
         self,
