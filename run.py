@@ -138,7 +138,7 @@ class GridCallback(Callback):
             status, text = grid.summary(folder)
             print(text)
             statuses.append(status)
-            grid.release(folder)
+            grid.release()
 
 
 def planned_cells(config: DictConfig) -> list[list[str]]:
@@ -234,8 +234,9 @@ def run() -> int:
             print("interrupted", file=sys.stderr)
             return terminal.INTERRUPTED
         finally:
-            if GridCallback.lock is not None:
-                GridCallback.lock.close()
+            from benchmarks.record import grid
+
+            grid.release()  # also after Ctrl-C, when no summary was reached
     return max(statuses, default=0)
 
 

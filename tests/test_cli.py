@@ -103,7 +103,7 @@ def killed_in_the_middle(runs_dir: Path) -> Path:
 
 
 def test_a_killed_run_is_finished_by_a_resume_as_if_it_had_not_been_killed(whole, tmp_path):
-    # Case 31. The folder's name has a space in it: a resume is given as a path.
+    # The folder's name has a space in it: a resume is given as a path.
     runs_dir = tmp_path / "my runs"
     folder = killed_in_the_middle(runs_dir)
     n_before = (folder / "turns.jsonl").read_bytes().count(b"\n")
@@ -198,7 +198,7 @@ def dataset_with_a_prompt_too_long(folder: Path) -> Path:
 
 
 def test_a_failed_prompt_is_shown_and_the_status_is_1(monkeypatch, capsys, tmp_path):
-    # Case 30; tiny has 2048 positions, the second prompt 3000 bytes. From another working directory than the checkout.
+    # tiny has 2048 positions, the second prompt 3000 bytes. From another working directory than the checkout.
     file = dataset_with_a_prompt_too_long(tmp_path)
     monkeypatch.chdir(tmp_path)
     small = ["model=tiny", "method=pld", f"dataset.path={file}", "max_new_tokens=4", "limit=null", "repeats=2"]
@@ -213,7 +213,7 @@ def test_a_failed_prompt_is_shown_and_the_status_is_1(monkeypatch, capsys, tmp_p
     lines = RunFolder.open(folder).lines()
     assert [x["error"] is None for x in lines if x["prompt_id"] != "T/1"] == [True] * 8
     assert not any("decode_s" in x for x in lines if x["prompt_id"] == "T/1")
-    # Case 29: again at once, into the same runs_dir.
+    # Again at once, into the same runs_dir.
     run_here(monkeypatch, capsys, *small)
     assert len(os.listdir(tmp_path / "results" / "runs")) == 2
 

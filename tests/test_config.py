@@ -1,4 +1,4 @@
-"""Configs: every file composes, every key is read, no key is ignored (case 28)."""
+"""Configs: every file composes, every key is read, no key is ignored."""
 
 import dataclasses
 import inspect
@@ -162,9 +162,6 @@ def test_every_argument_of_a_method_is_in_its_file(name):
                 check(value)
 
     check(methods_of(f"method={name}")[name])
-
-
-# Case 28
 
 
 def flipped(key: str, value: Any) -> Any:

@@ -82,7 +82,7 @@ def test_a_single_run_in_a_grid_is_skipped_and_finished_too(here, monkeypatch, c
 
 
 def test_a_failed_cell_neither_stops_nor_disappears(here, monkeypatch, capsys, tmp_path):
-    # Case 30: a missing file, a malformed row, then a good one.
+    # A missing file, a malformed row, then a good one.
     (tmp_path / "bad.jsonl").write_text(json.dumps(mbpp(11)) + "\n" + json.dumps({"task_id": 12}) + "\n")
     (tmp_path / "good.jsonl").write_text(json.dumps(mbpp(11)) + "\n" + json.dumps(mbpp(12)) + "\n")
     sweep = [*SMALL, "dataset=mbpp", "dataset.path=absent.jsonl,bad.jsonl,good.jsonl", "-m"]

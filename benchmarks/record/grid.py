@@ -78,18 +78,18 @@ def locked(folder: Path, name: str) -> BinaryIO:
     return opened
 
 
-# Of the grids that this process launches. Not in an object that a launcher would send to other processes.
-_held: dict[Path, BinaryIO] = {}
+_held: list[BinaryIO] = []  # here and not in an object that a launcher would send to other processes
 
 
 def hold(folder: Path) -> None:
-    """Keeps other processes from launching this grid until `release`, or the end of the process; UserError if one does."""
-    _held[folder] = locked(folder, "grid")
+    """Keeps other processes from launching this grid until `release`; UserError if one is launching it."""
+    _held.append(locked(folder, "grid"))
 
 
-def release(folder: Path) -> None:
-    if (file := _held.pop(folder, None)) is not None:
-        file.close()
+def release() -> None:
+    """Lets go of all that this process holds; the end of the process does it too."""
+    while _held:
+        _held.pop().close()
 
 
 def begin(folder: Path, cells: Sequence[Sequence[str]]) -> None:

@@ -139,7 +139,7 @@ def test_equal_scores_go_to_the_shallower_then_to_the_earlier_node():
 
 
 def test_near_deterministic_q_still_fills_the_tree():
-    # Case 26. q = 1 on the first successor: a chain of ten and, all tied at e^-30, 9 + 18 + 22 nodes on levels 1 to 3.
+    # q = 1 on the first successor: a chain of ten and, all tied at e^-30, 9 + 18 + 22 nodes on levels 1 to 3.
     peaked = Scripted(lambda path: [0.0] + [-30.0] * 9)
     tree = grow(peaked, 7, 60, delta=0.5, max_depth=10)
     assert level_sizes(tree) == [1, 10, 19, 23, 1, 1, 1, 1, 1, 1, 1]

@@ -104,7 +104,7 @@ def test_goose_samples_with_its_own_temperature_and_seed(models):
     assert sampled(goose.GooseDrafter(), 1) == sampled(AutoregressiveDrafter(), 1) != sampled(goose.GooseDrafter(), 2)
 
 
-# --- case 21: settings that would make "greedy" something else are ignored, and said to be
+# --- settings that would make "greedy" something else are ignored, and said to be
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_the_shipped_file_says_what_the_protocol_says(name, all_sets):
 
 @pytest.mark.parametrize("name", [name for name in SETS if name != "humaneval"])
 def test_without_a_network_or_a_file_the_error_names_both_ways(name, monkeypatch):
-    # Case 32; that it comes within two seconds is tests/test_datasets.py's.
+    # That it comes within two seconds is tests/benchmarks/data/test_datasets.py's.
     from huggingface_hub import constants
 
     monkeypatch.delenv("HF_DATASETS_OFFLINE", raising=False)

@@ -1,4 +1,4 @@
-"""Where outputs first differ, and who is to blame: rounding (`tie`) or the method (`broken`). Case 23."""
+"""Where outputs first differ, and who is to blame: rounding (`tie`) or the method (`broken`)."""
 
 from functools import cache
 
@@ -53,7 +53,7 @@ def test_every_differing_output_is_found_once_with_both_tokens():
 
 
 def test_unequal_lengths_are_flagged_with_no_token_where_one_output_had_ended():
-    # Case 20: an arm that was stopped differently.
+    # An arm that was stopped differently.
     lines = [output([7, 8, 9], method="ar"), output([7, 8]), output([7, 8, 9, 10], method="n")]
     assert found(lines) == [("Q1", "m", 0, 2, 9, None, "broken"), ("Q1", "n", 0, 3, None, 10, "broken")]
     # No two tokens to weigh: a judge is not asked, and the shorter output is never explained away.

@@ -12,10 +12,10 @@ from benchmarks.metrics import Losslessness, NodeCounts
 from goose.engine.tree import ADJACENCY, CONTEXT, DRAFT_MODEL, ROOT, SOURCE_NAMES
 from handmade import chain_step, divergence, failed, line, plain, tree_step
 
-# protocol.md: Q1 100 tokens 10 s -> 2 s, Q2 10 tokens 1 s -> 1 s.
+# Q1 100 tokens 10 s -> 2 s, Q2 10 tokens 1 s -> 1 s.
 AR = [plain("Q1", 100, 10.0), plain("Q2", 10, 1.0)]
 FAST = [line("Q1", "fast", [chain_step(4, 4)] * 20, 2.0), line("Q2", "fast", [chain_step(4, 4)] * 2, 1.0)]
-# protocol.md: drafted [5, 0, 5, 5], accepted [3, 0, 5, 2].
+# Drafted [5, 0, 5, 5], accepted [3, 0, 5, 2].
 MIXED = line("Q1", "m", [chain_step(5, 3), chain_step(0, 0), chain_step(5, 5), chain_step(5, 2)], 2.0)
 NO_STEPS = line("Q1", "m", [], 0.25)  # the prefill's token was a stop id
 
@@ -192,7 +192,7 @@ def test_tested_nodes_have_an_accepted_parent_and_every_node_has_one_source():
 
 
 def test_acceptance_does_not_count_nodes_behind_a_stop_id_or_the_limit():
-    # Case 18: d1, d2, EOS, d4, d5 all equal the target's tokens; three are emitted, so d4 and d5 were never accepted.
+    # D1, d2, EOS, d4, d5 all equal the target's tokens; three are emitted, so d4 and d5 were never accepted.
     counts = metrics.acceptance_by_source([line("Q1", "m", [chain_step(5, 5, emitted=3)])])["context"]
     assert (counts.drafted, counts.accepted) == (5, 3)
 

@@ -1,4 +1,4 @@
-"""Cases 37 and 38: what is taken out of an answer compiles, keeps its first word and its indentation; numbers."""
+"""What is taken out of an answer compiles, keeps its first word and its indentation; numbers."""
 
 import ast
 import gzip

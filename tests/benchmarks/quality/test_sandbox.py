@@ -1,4 +1,4 @@
-"""Case 36: whatever tested code does is a labelled failure, and neither the harness nor its folder notices.
+"""Whatever tested code does is a labelled failure, and neither the harness nor its folder notices.
 
 Each attack starts with a check that it is confined, so that a broken sandbox fails these tests and not the machine.
 """

@@ -149,7 +149,7 @@ def test_every_answer_is_scored_once_and_reference_solutions_first_and_once(tmp_
     assert scores_of(path)["canonical"]["HumanEval/0"]["label"] == "passed"
 
 
-# Case 35
+# A broken scorer stops the run
 
 
 def test_a_broken_scorer_stops_the_run(tmp_path, monkeypatch, humaneval):

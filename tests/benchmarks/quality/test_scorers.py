@@ -1,4 +1,4 @@
-"""Cases 35 and 38: what is run for an answer and what it counts as, and the reference solutions of the real sets."""
+"""What is run for an answer and what it counts as, and the reference solutions of the real sets."""
 
 import json
 

@@ -167,7 +167,7 @@ ALPHABET = {"A": [5, 6, 7, 8, 9, 10, 11, 7, 8], "B": [50, 41, 32, 50, 41, 32, 7,
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
 def test_a_prompt_leaves_nothing_for_the_next_one_when_cold(new_folder, state):
-    # Case 13: A, B, A. The warm control shows that the test can see a difference.
+    # A, B, A. The warm control shows that the test can see a difference.
     prompts = [prompt("A1", ALPHABET["A"]), prompt("B", ALPHABET["B"]), prompt("A2", ALPHABET["A"])]
     methods = {
         "ar": AutoregressiveDrafter,
@@ -222,7 +222,7 @@ def breaks_on(*poisons: int) -> StubLM:
 
 
 def test_a_prompt_with_nan_logits_fails_without_timings_and_the_others_go_on(new_folder):
-    # Case 14: at the prefill (B), and in the middle of decoding (C reaches 50 after five tokens).
+    # At the prefill (B), and in the middle of decoding (C reaches 50 after five tokens).
     prompts = [prompt("A"), prompt("B", [50, 1, 2]), prompt("C", [43, 44, 45]), prompt("D")]
     lines = by_key(run(new_folder(), prompts, lm=breaks_on(50)))
     assert len(lines) == 16
@@ -236,7 +236,7 @@ def test_a_prompt_with_nan_logits_fails_without_timings_and_the_others_go_on(new
 
 
 def test_a_model_that_breaks_on_the_warm_up_too_ends_in_failed_lines(new_folder):
-    # Case 14, whole kind: a checkpoint that gives NaN in half precision gives it on every text.
+    # A checkpoint that gives NaN in half precision gives it on every text.
     lines = run(new_folder(), [prompt("A")], lm=breaks_on(WARM_UP[0], P0[0]))
     assert [tuple(x) for x in lines] == [KEYS] * 4
     assert all(x["error"].startswith("NonFiniteLogits: ") for x in lines)
@@ -270,7 +270,6 @@ def test_an_error_without_a_message_is_recorded_too(new_folder):
     [({}, 12, "length"), ({"stop_ids": frozenset({18, 60})}, 7, "stop"), ({"max_new_tokens": 1}, 1, "length")],
 )
 def test_every_arm_counts_ids_and_stops_at_the_same_token(new_folder, fields, n_tokens, reason):
-    # Case 20.
     lines = run(new_folder(), [prompt("A")], **fields)
     assert {x["stop_reason"] for x in lines} == {reason}
     assert {tuple(x["output_ids"]) for x in lines} == {tuple(range(12, 12 + n_tokens))}
@@ -289,7 +288,7 @@ def test_an_arm_that_stopped_elsewhere_is_flagged(new_folder):
 
 
 def test_a_method_that_drafts_nothing_shows_its_empty_share_and_rejected_drafts_are_not_empty(new_folder):
-    # Case 25.
+    # A method that drafts nothing
     methods = {
         "ar": AutoregressiveDrafter,
         "pld": PromptLookupDrafter,

@@ -1,4 +1,4 @@
-"""Cases 4 and 5: which models and attentions cannot be verified exactly, and that the reason is said."""
+"""Which models and attentions cannot be verified exactly, and that the reason is said."""
 
 import pytest
 import torch

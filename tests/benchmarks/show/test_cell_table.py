@@ -139,7 +139,7 @@ def test_failed_prompts_are_a_problem_and_the_first_is_named():
 
 
 def test_a_method_that_failed_everything_is_in_the_table_as_not_available():
-    # Case 30: a failed cell does not vanish.
+    # A failed cell does not vanish.
     table = table_of([slow("Q1"), failed("Q1", "m")])
     assert set(row(table, SPEED, "m").values()) <= {"m", "n/a", ""}
     assert row(table, DRAFTS, "m")["steps"] == "0"
@@ -168,7 +168,7 @@ def test_repeats_that_differ_by_more_than_five_percent_are_unstable():
 
 
 def test_zero_steps_are_not_available_and_never_zero_or_one():
-    # Case 19: the first token of every prompt was a stop id.
+    # The first token of every prompt was a stop id.
     table = table_of([line("Q1", "ar"), line("Q1", "m")])
     speed = row(table, SPEED, "m")
     assert (speed["speed-up"], speed["MAL"], speed["nodes"], speed["95 %"]) == ("n/a", "n/a", "n/a", "")

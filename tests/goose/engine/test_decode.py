@@ -93,7 +93,7 @@ def assert_consistent(generation, prompt) -> None:
     assert generation.begin_s <= generation.decode_s
 
 
-# --- the draft never changes the output (cases 9, 10)
+# --- the draft never changes the output
 
 
 @all_drafters
@@ -168,7 +168,7 @@ def test_adversarial_and_perfect_drafts_change_nothing_and_are_accepted_to_the_t
 
 @pytest.mark.parametrize(("shift", "emitted"), [(1, [1, 2, 4, 6]), (2, [1, 1, 1, 1])], ids=["right", "all wrong"])
 def test_no_token_is_doubled_or_dropped_at_the_accept_boundary(shift, emitted):
-    """Case 11: draft lengths 0, 1, 3, 5 in turn."""
+    """Draft lengths 0, 1, 3, 5 in turn."""
     lengths = iter([0, 1, 3, 5] * 16)
     drafter = ScriptedDrafter(lambda c, b: chain_of(c, [(c[-1] + shift + i) % 64 for i in range(next(lengths))], b))
     generation = run(counter(), P0, drafter, 64)
@@ -178,7 +178,6 @@ def test_no_token_is_doubled_or_dropped_at_the_accept_boundary(shift, emitted):
 
 @pytest.mark.parametrize("n_right", [0, 4], ids=["none accepted", "all accepted"])
 def test_after_every_step_all_but_the_newest_token_is_committed(n_right):
-    """Case 3."""
     lm, seen = counter(), []
 
     def propose(context, budget):
@@ -191,7 +190,7 @@ def test_after_every_step_all_but_the_newest_token_is_committed(n_right):
 
 @all_drafters
 def test_the_request_before_is_not_seen(name):
-    """Case 13: A, B, A through one drafter and one TreeLM; warm drafters may draft differently, not decode so."""
+    """A, B, A through one drafter and one TreeLM; warm drafters may draft differently, not decode so."""
     drafter, a, b = DRAFTERS[name](), PROMPTS["repeats itself"], list(range(40, 60)) * 3
     first, _, again = (run(tiny_lm(), prompt, drafter, 24) for prompt in (a, b, a))
     assert first.output_ids == again.output_ids
@@ -201,7 +200,7 @@ def test_the_request_before_is_not_seen(name):
         assert (first.steps.emitted, first.steps.paths) == (again.steps.emitted, again.steps.paths)
 
 
-# --- stopping (cases 16, 17, 18, 22)
+# --- stopping
 
 
 def five_right() -> ScriptedDrafter:
@@ -228,7 +227,7 @@ def test_a_stop_id_or_the_limit_anywhere_in_a_block_ends_the_output_there(drafte
 
 
 def test_what_lies_behind_a_stop_id_is_not_emitted():
-    """Case 18: the step verifies [13, 14, stop 15, 16, 17, bonus 18] and emits 3."""
+    """The step verifies [13, 14, stop 15, 16, 17, bonus 18] and emits 3."""
     generation = run(counter(), P0, five_right(), 30, stop_ids=[15])
     assert generation.steps.paths == [[0, 1, 2, 3, 4, 5]]
     assert generation.steps.emitted == [3]
@@ -247,7 +246,7 @@ def test_no_position_beyond_the_models_last_is_used(drafter, n_prompt):
     assert run(small, prompt, drafter(), 12).output_ids == plain_tiny(tuple(prompt), 32 - n_prompt)
 
 
-# --- mistakes and failures (cases 9, 14, 15)
+# --- mistakes and failures
 
 
 @pytest.mark.parametrize(
@@ -311,7 +310,7 @@ def test_a_drafters_mistake_is_an_error(propose, message):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("from_length", [1, 30], ids=["in prefill", "in a step"])
 def test_a_model_that_breaks_fails_the_request_and_not_the_next(from_length, bad):
-    """Case 14."""
+    """Non-finite logits fail the prompt."""
     for drafter in (AutoregressiveDrafter(), five_right(), GooseDrafter()):
         lm, healthy = counter(), counter()._next_logits
         lm._next_logits = lambda ids, h=healthy: h(ids) + (bad if len(ids) >= from_length else 0)

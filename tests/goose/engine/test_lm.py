@@ -57,7 +57,7 @@ def worst(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("prompt", [TREE7_PROMPT, PROMPT13], ids=["prompt 9", "prompt 13"])
 @pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family, prompt, way):
-    """Cases 1, 5, 7, 8."""
+    """Every row of a tree equals a forward over its path alone."""
     model = models[family]
     scored = started(model, prompt, **way).score(TREE7)
     expected = expected_rows(model, prompt, TREE7)
@@ -68,7 +68,7 @@ def test_every_row_of_tree7_equals_the_forward_over_its_ancestors(models, family
 @pytest.mark.parametrize("engine", ["eager", "fused"])
 @pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_positions_counted_by_index_would_break_the_branches(models, family, engine, monkeypatch):
-    """Case 1's negative control: the test above would see sequential positions; chains would not."""
+    """Negative control: the test above would see sequential positions; chains would not."""
     model = models[family]
     lm = started(model, TREE7_PROMPT, engine=engine)
     forward = lm._forward
@@ -114,7 +114,7 @@ def test_scoring_leaves_no_trace_until_a_commit(models):
 
 @every_way
 def test_what_earlier_requests_left_changes_no_row_and_nothing_is_non_finite(models, way):
-    """Case 6. Other requests left NaN; then large numbers lie in every free row, so one that should be hidden shows."""
+    """Other requests left NaN; then large numbers lie in every free row, so one that should be hidden shows."""
     model = models["llama"]
     lm = started(model, P0, **way)
     with torch.inference_mode():
@@ -138,7 +138,7 @@ def test_what_earlier_requests_left_changes_no_row_and_nothing_is_non_finite(mod
 @every_way
 @pytest.mark.parametrize("family", DENSE_FAMILIES)
 def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_tokens(models, family, way):
-    """Case 2: nodes 0, 2, 5 accepted, then token 61 at position 12."""
+    """Nodes 0, 2, 5 accepted, then token 61 at position 12."""
     model, layers = models[family], []
     lm = started(model, TREE7_PROMPT, **way)
     lm.score(TREE7)
@@ -161,7 +161,6 @@ def test_after_a_branch_is_accepted_every_layer_equals_the_forward_of_the_kept_t
 
 @pytest.mark.parametrize("path", [[0], [0, 1, 2, 3, 4]], ids=["none accepted", "all accepted"])
 def test_none_and_all_accepted_leave_the_right_number_committed(models, path):
-    """Case 3."""
     lm = started(models["llama"], TREE7_PROMPT)
     lm.score(chain(20, [23, 23, 6, 35], CONTEXT, 5))
     lm.commit(path)

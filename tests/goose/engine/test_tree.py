@@ -111,7 +111,7 @@ def test_columns_have_the_stated_types_and_the_sources_have_names():
 def test_the_same_token_under_one_parent_is_merged_and_the_better_continuation_is_found():
     builder = TreeBuilder(10, budget=10)
     first = builder.add(0, 11, ADJACENCY, 0.9)
-    again = builder.add(0, 11, CONTEXT, 0.1)  # case 12: not a second sibling
+    again = builder.add(0, 11, CONTEXT, 0.1)  # not a second sibling
     assert again == first == 1
     deep = builder.add(again, 12, CONTEXT)
     tree = builder.build()

@@ -96,7 +96,7 @@ def test_a_senseless_temperature_is_refused(temperature):
         Sampling(temperature)
 
 
-# --- case 27: the distribution of what is emitted, whatever was drafted
+# --- the distribution of what is emitted, whatever was drafted
 
 LOGITS4 = torch.tensor([[0.0, 1.0, -1.0, 0.5], [2.0, 0.0, 0.0, 1.0], [0.3, 0.3, 0.3, 0.3], [-INF, 0.0, 1.0, 2.0]])
 
@@ -227,7 +227,7 @@ def test_fetch_brings_back_what_the_parts_say(k, sampling, n_vocab):
 @pytest.mark.parametrize("n_vocab", [8, 64 * 8])
 @pytest.mark.parametrize("entries", [[NAN], [INF], [NAN, INF], [-INF]], ids=str)
 def test_non_finite_logits_are_an_error_that_names_the_row(entries, n_vocab, k, sampling):
-    """Case 14: NaN would be read as a token, and a draft made from the same logits would agree."""
+    """NaN would be read as a token, and a draft made from the same logits would agree."""
     logits = random_logits(4, n_vocab)
     if entries == [-INF]:
         entries = entries * n_vocab  # a row of nothing else
