@@ -259,16 +259,16 @@ def test_two_identical_grids_at_once_measure_each_cell_once(tmp_path):
 
 def test_a_grid_or_a_cell_that_another_process_runs_is_left_to_it(here, monkeypatch, capsys):
     for name, options in (("grid", ["-m", "seed=0,1"]), ("cell", [])):
-        assert run_here(monkeypatch, capsys, *SMALL, *options)[0] == 0
+        assert run_here(monkeypatch, capsys, *options, *SMALL)[0] == 0
         before = {file: file.read_bytes() for file in (here / "g").rglob("*.json")}
         locks = (here / "g" / ".locks").iterdir()
         held = [grid.locked(here / "g", file.name) for file in locks if (file.name == "grid") == (name == "grid")]
-        status, _, err = run_here(monkeypatch, capsys, *SMALL, *options)
+        status, _, err = run_here(monkeypatch, capsys, *options, *SMALL)
         assert (status, err.count("is being run by another process")) == (FAILED, 1)
         assert {file: file.read_bytes() for file in (here / "g").rglob("*.json")} == before
         for file in held:
             file.close()
-        assert run_here(monkeypatch, capsys, *SMALL, *options)[0] == 0
+        assert run_here(monkeypatch, capsys, *options, *SMALL)[0] == 0
 
 
 def test_without_locks_a_grid_goes_on_with_a_notice(here, monkeypatch, capsys):
