@@ -38,9 +38,10 @@ _REQUESTS = (
 
 @dataclass(frozen=True)
 class PromptText:
-    origin: str  # gsm8k | mbpp | mbpp_stub | chat | humaneval, or of scripts/learn_prior.py
+    origin: str  # gsm8k | mbpp | mbpp_stub | chat | humaneval, or a kind of benchmarks/learn/prior.py
     text: str
     is_chat: bool = False
+    item: str = ""  # which one of its origin, for the record
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +61,29 @@ class Sample:
 
 def training_prompts(data_dir: Path | None) -> list[PromptText]:
     """Every prompt the student may learn from."""
-    gsm8k, mbpp = _gsm8k_rows(data_dir)[:-N_HELD_OUT], _mbpp_rows(data_dir)[:-N_HELD_OUT]
-    requests = [request.format(topic) for request, topic in product(_REQUESTS, _TOPICS)]
+    gsm8k, mbpp = _gsm8k_rows(data_dir)[:-N_HELD_OUT], mbpp_rows(data_dir)[:-N_HELD_OUT]
     return [
         *(PromptText("gsm8k", gsm8k_prompt(row)) for row in gsm8k),
-        *(PromptText("mbpp", mbpp_prompt(row)) for row in mbpp),
-        *(PromptText("mbpp_stub", stub) for row in mbpp if (stub := _stub(row))),
-        *(PromptText("chat", text, is_chat=True) for text in requests),
+        *mbpp_prompts(mbpp),
+        *chat_requests(),
         *(PromptText("chat", row["question"], is_chat=True) for row in gsm8k[::4]),
         *(PromptText("chat", row["text"], is_chat=True) for row in mbpp[::4]),
     ]
+
+
+def mbpp_prompts(rows: Sequence[dict]) -> list[PromptText]:
+    """MBPP items as the set asks them, then as functions to complete."""
+    items = [(f"mbpp/{row['task_id']}", row) for row in rows]
+    return [
+        *(PromptText("mbpp", mbpp_prompt(row), item=item) for item, row in items),
+        *(PromptText("mbpp_stub", stub, item=item) for item, row in items if (stub := _stub(row))),
+    ]
+
+
+def chat_requests() -> list[PromptText]:
+    """Requests of our own, for a chat template."""
+    asked = [request.format(topic) for request, topic in product(_REQUESTS, _TOPICS)]
+    return [PromptText("chat", text, is_chat=True, item=f"request {i}") for i, text in enumerate(asked)]
 
 
 def held_out_prompts(data_dir: Path | None) -> list[PromptText]:
@@ -77,7 +91,7 @@ def held_out_prompts(data_dir: Path | None) -> list[PromptText]:
     humaneval = load_dataset("humaneval", offset=HUMANEVAL_HELD_OUT, limit=N_HELD_OUT).items
     return [
         *(PromptText("gsm8k", gsm8k_prompt(row)) for row in _gsm8k_rows(data_dir)[-N_HELD_OUT:]),
-        *(PromptText("mbpp", mbpp_prompt(row)) for row in _mbpp_rows(data_dir)[-N_HELD_OUT:]),
+        *(PromptText("mbpp", mbpp_prompt(row)) for row in mbpp_rows(data_dir)[-N_HELD_OUT:]),
         *(PromptText("humaneval", item.turns[0]) for item in humaneval),
     ]
 
@@ -86,7 +100,7 @@ def _gsm8k_rows(data_dir: Path | None) -> list[dict]:
     return _read_rows("gsm8k", data_dir, "gsm8k/test.jsonl", "openai/gsm8k", "main", ["test"])[GSM8K_FROM:]
 
 
-def _mbpp_rows(data_dir: Path | None) -> list[dict]:
+def mbpp_rows(data_dir: Path | None) -> list[dict]:
     splits = ["prompt", "validation", "train"]
     rows = _read_rows("mbpp", data_dir, "mbpp/mbpp.jsonl", "google-research-datasets/mbpp", "full", splits)
     return sorted((row for row in rows if row["task_id"] not in MBPP_SPLITS["test"]), key=lambda row: row["task_id"])

@@ -5,7 +5,7 @@ Like HumanEval's and ClassEval's prompts in form, in none of the sets, and on ev
 
 import ast
 import sysconfig
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 FUNCTION_CHARS = 150, 1200
@@ -13,32 +13,40 @@ CLASS_CHARS = 400, 3000
 FEWEST_METHODS = 3
 
 
-def stdlib_functions() -> Iterator[str]:
-    """Signature and docstring of documented functions of like length, sorted by module."""
-    for lines, module in _modules():
-        for node in module.body:
-            text = _head(lines, node) if isinstance(node, ast.FunctionDef) else None
-            if text and FUNCTION_CHARS[0] <= len(text) <= FUNCTION_CHARS[1]:
-                yield text
+@dataclass(frozen=True)
+class StdlibCode:
+    """Name ("module.function") -> text, sorted by module."""
+
+    functions: dict[str, str]  # signature and docstring of documented functions of like length
+    classes: dict[str, str]  # of like length with documented methods, those without their bodies and decorators
 
 
-def stdlib_classes() -> Iterator[str]:
-    """Classes of like length with documented methods, those without their bodies and decorators."""
-    for lines, module in _modules():
-        for node in module.body:
-            top = _head(lines, node) if isinstance(node, ast.ClassDef) else None
-            if not top:
-                continue
-            methods = [_head(lines, child) for child in node.body if isinstance(child, ast.FunctionDef)]
-            text = "\n".join([top, *filter(None, methods)])
-            if len(methods) - methods.count(None) >= FEWEST_METHODS and CLASS_CHARS[0] <= len(text) <= CLASS_CHARS[1]:
-                yield text + "\n"
-
-
-def _modules() -> Iterator[tuple[list[str], ast.Module]]:
+def stdlib_code() -> StdlibCode:
+    functions: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         source = file.read_text(encoding="utf-8")
-        yield source.split("\n"), ast.parse(source)
+        lines = source.split("\n")
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef):
+                text = _head(lines, node)
+                if text and FUNCTION_CHARS[0] <= len(text) <= FUNCTION_CHARS[1]:
+                    functions[f"{file.stem}.{node.name}"] = text
+            elif isinstance(node, ast.ClassDef) and (text := _skeleton(lines, node)):
+                classes[f"{file.stem}.{node.name}"] = text
+    return StdlibCode(functions, classes)
+
+
+def _skeleton(lines: list[str], node: ast.ClassDef) -> str | None:
+    """The class with its documented methods' heads; None where that is too short, too long or too little."""
+    top = _head(lines, node)
+    if not top:
+        return None
+    methods = [_head(lines, child) for child in node.body if isinstance(child, ast.FunctionDef)]
+    documented = [text for text in methods if text]
+    text = "\n".join([top, *documented])
+    fits = len(documented) >= FEWEST_METHODS and CLASS_CHARS[0] <= len(text) <= CLASS_CHARS[1]
+    return text + "\n" if fits else None
 
 
 def _head(lines: list[str], node: ast.FunctionDef | ast.ClassDef) -> str | None:
