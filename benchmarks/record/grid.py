@@ -20,8 +20,9 @@ from typing import Any, BinaryIO
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.record.history import READABLE, upgraded
+from benchmarks.record.history import READABLE, SHIPPED_PRIOR, upgraded, uses_shipped_prior
 from benchmarks.record.run_folder import CELL, RUN, take_lock
+from goose.drafters import probabilities
 
 PLAN, OUTCOMES = "plan.json", "outcomes"  # in the grid's folder, beside its run folders
 COMPLETE, PROBLEMS, FAILED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
@@ -125,11 +126,14 @@ def config_hash(settings: dict[str, Any], methods: dict[str, dict], files: dict[
 def named_files(settings: Any) -> dict[str, str]:
     """Path -> sha256 of the files under `cost_curve`, `file` and `..._file`: they decide what is drafted, too.
 
-    One that cannot be read is left out; who needs it says so.
+    So does the prior that comes with goose, where none is named. One that cannot be read is left out; who needs it says
+    so.
     """
     if isinstance(settings, list):
         settings = dict(enumerate(settings))
     found: dict[str, str] = {}
+    if uses_shipped_prior(settings):
+        found[SHIPPED_PRIOR] = hashlib.sha256(probabilities.PRIOR_FILE.read_bytes()).hexdigest()
     for key, value in settings.items():
         if isinstance(value, dict | list):
             found |= named_files(value)

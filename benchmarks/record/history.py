@@ -55,6 +55,10 @@ ADDED_SETTINGS = {"cache": True}
 ADDED_KEYS = {"baselines.SequoiaDrafter": {"acceptance_of": "smollm2"}}
 
 
+SHIPPED_PRIOR = "goose/priors/smollm2.json"
+PRIOR_OF_VERSION_1 = "dbe60b06fbea5ca2c6a1f1c6164cc94fa69d67ff8e2528f8d9e6e6dfa9411d69"  # its sha256; records lack it
+
+
 def upgraded(header: dict) -> dict:
     """A header of any readable version as one of SCHEMA_VERSION; the argument stays as it is."""
     if header.get("schema_version") == SCHEMA_VERSION:
@@ -66,7 +70,21 @@ def upgraded(header: dict) -> dict:
         new["config"] = ADDED_SETTINGS | new["config"]
     if "methods" in new:
         new["methods"] = _with_todays_keys(new["methods"])
+        if any_uses_shipped_prior(new["methods"]):
+            new["files"] = {SHIPPED_PRIOR: PRIOR_OF_VERSION_1} | new["files"]
     return new
+
+
+def uses_shipped_prior(config: dict) -> bool:
+    """Whether this very config is of probabilities that start from the prior that comes with goose."""
+    is_one = config.get("_target_") == "goose.AcceptanceProbabilities"
+    return is_one and config.get("prior_file") is None and config.get("calibration") != "none"
+
+
+def any_uses_shipped_prior(config: dict) -> bool:
+    """The same of a config or anything in it."""
+    inner = (value for value in config.values() if isinstance(value, dict))
+    return uses_shipped_prior(config) or any(map(any_uses_shipped_prior, inner))
 
 
 def as_recorded(model: dict, recorded: dict) -> dict:

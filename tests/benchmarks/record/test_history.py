@@ -14,6 +14,7 @@ from benchmarks.record.run_folder import RunFolder
 from benchmarks.run import cell
 from benchmarks.run.config_types import first_type_error
 from command_line import run_here
+from goose.drafters import probabilities
 from paths import REPO
 
 OLD = REPO / "tests" / "old_records"
@@ -118,12 +119,24 @@ def test_an_old_run_is_read_and_gives_the_numbers_it_gave():
 def test_an_old_run_that_was_killed_is_finished(tmp_path, monkeypatch, capsys, same_environment):
     """Every method's drafter is made from its old settings, and drafts what it drafted."""
     monkeypatch.chdir(REPO)  # its cost curve is named from here
+    monkeypatch.setattr(probabilities, "PRIOR_FILE", OLD / "prior.json")  # the one that came with goose then
     run = shutil.copytree(OLD / "ten_methods", tmp_path / "run")
     # A curve's label and digest are those of its file, which may be measured again; trees of 8 nodes stay the same.
     before = tear(run, 11)
     status, _, err = run_here(monkeypatch, capsys, f"resume={run}")
     assert (status, err) == (0, "")
     assert countable(RunFolder.open(run).lines()) == countable(before)
+
+
+def test_an_old_run_over_another_prior_than_todays_is_not_mixed_with_it(
+    tmp_path, monkeypatch, capsys, same_environment
+):
+    monkeypatch.chdir(REPO)
+    run = shutil.copytree(OLD / "ten_methods", tmp_path / "run")
+    tear(run, 11)
+    status, _, err = run_here(monkeypatch, capsys, f"resume={run}")
+    assert status == 2
+    assert err.startswith("error: goose/priors/smollm2.json: not what it was when ")
 
 
 def test_the_cells_of_an_old_grid_are_found_and_an_interrupted_one_is_finished(

@@ -81,7 +81,7 @@ def test_no_two_cells_look_alike():
 def test_the_prior_that_comes_along_says_where_it_is_from():
     record = json.loads(PRIOR_FILE.read_text())
     learnt = record["learnt_from"]
-    assert set(learnt["prompts"]) == {"chat", "class", "function", "gsm8k", "mbpp", "mbpp_stub"}
+    assert set(learnt["items"]) == {"chat", "class", "function", "word_problem", "mbpp", "mbpp_stub"}
     assert learnt["candidates"] > 10_000
     assert learnt["model"]["revision"]
     assert record["held_out"]["fit to the other prompts"]["ece"] < record["held_out"]["face value"]["ece"]
